@@ -15,15 +15,16 @@ import pytest
 from cable import Cable, Meddler, Way
 from kcm_connection import Line
 from koalapy_adapters.channel import MAX_CLEAR, Channel
-from koalapy_adapters.kcm.relay import tcp
+from koalapy_adapters.clock import SECOND
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
+from koalapy_adapters.kcm.relay.connections import MAX_STRANGERS, MAX_STRANGERS_OF_ONE
 from koalapy_adapters.kcm.relay.tcp import Relay
 from koalapy_adapters.kcm.state.actions import WrapperConnected, WrapperDisconnected, WrapperPut
 from koalapy_adapters.messages import RELAY_PROTOCOL, PutKey, RelayHello, Release, Stop, to_json
 from koalapy_adapters.wrapper.relay.handshake import Handshake
 
 TAG, TOKEN, SECRET = "kabcde00000001", "secret", "5" * 64
-SILENCE = 0.1
+SILENCE_S = 0.1
 PATIENCE_S = 60.0
 
 
@@ -104,7 +105,7 @@ Make = Callable[..., RunningRelay]
 
 
 def test_a_silent_wrapper_is_dropped_as_not_closed(running_relay: Make) -> None:
-    relay = running_relay(silence=SILENCE)
+    relay = running_relay(silence=int(SILENCE_S * SECOND))
     with relay.line() as line:
         assert enter(line)
         relay.next_entered()
@@ -112,12 +113,12 @@ def test_a_silent_wrapper_is_dropped_as_not_closed(running_relay: Make) -> None:
 
 
 def test_a_suspended_wrapper_may_be_silent_and_is_dropped_when_it_closes(running_relay: Make) -> None:
-    relay = running_relay(silence=SILENCE, still=True)
+    relay = running_relay(silence=int(SILENCE_S * SECOND), still=True)
     with relay.line() as line:
         assert enter(line)
         relay.next_entered()
         with pytest.raises(queue.Empty):
-            relay.events.get(timeout=5 * SILENCE)
+            relay.events.get(timeout=5 * SILENCE_S)
     assert relay.next() == WrapperDisconnected(TAG, True)
 
 
@@ -132,7 +133,7 @@ def test_a_wrapper_that_connects_before_the_relay_works_is_answered_once_it_does
         line = Line(relay.port)
         entered = asyncio.ensure_future(asyncio.to_thread(enter, line))
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(events.get(), SILENCE)
+            await asyncio.wait_for(events.get(), SILENCE_S)
         working = asyncio.ensure_future(relay.work())
         assert isinstance(await events.get(), WrapperConnected)
         assert await entered
@@ -148,13 +149,13 @@ def test_the_time_of_a_handshake_does_not_shift_the_clock(running_relay: Make) -
     """Otherwise the instants of a wrapper would be late, such as its arrival at the barrier."""
 
     def token_of(tag: str) -> bytes:
-        time.sleep(SILENCE)  # a slow shared directory
+        time.sleep(SILENCE_S)  # a slow shared directory
         return TOKEN.encode()
 
     relay = running_relay(token_of=token_of)
     with relay.line() as line:
         assert enter(line)
-        assert relay.next_entered().clock >= SILENCE * 1e6  # the hello had 0
+        assert relay.next_entered().clock >= SILENCE_S * SECOND  # the hello had 0
 
 
 # ---- men in the middle
@@ -343,20 +344,20 @@ def test_if_strangers_fill_the_table_the_oldest_is_dropped_and_a_wrapper_is_acce
     """The strangers come from eight addresses, and each sends one byte less than a frame."""
     relay = running_relay()
     with contextlib.ExitStack() as stack:
-        strangers = [stranger(stack, relay.relay.port, 2 + number // 32) for number in range(tcp.MAX_STRANGERS)]
+        strangers = [stranger(stack, relay.relay.port, 2 + number // 32) for number in range(MAX_STRANGERS)]
         with relay.line() as line:
             assert enter(line)
         assert is_cut(strangers[0])
-        assert len(relay.relay.strangers) <= tcp.MAX_STRANGERS
+        assert relay.relay.connections.strangers <= MAX_STRANGERS
     relay.next()
 
 
 def test_an_address_has_no_more_strangers_than_its_share(running_relay: Make) -> None:
     relay = running_relay()
     with contextlib.ExitStack() as stack:
-        mine = [stranger(stack, relay.relay.port, 2) for _ in range(tcp.MAX_STRANGERS_OF_ONE)]
+        mine = [stranger(stack, relay.relay.port, 2) for _ in range(MAX_STRANGERS_OF_ONE)]
         others = stranger(stack, relay.relay.port, 3)
-        assert len(relay.relay.strangers) <= tcp.MAX_STRANGERS_OF_ONE + 1
+        assert relay.relay.connections.strangers <= MAX_STRANGERS_OF_ONE + 1
         stranger(stack, relay.relay.port, 2)
         assert is_cut(mine[0])
         others.setblocking(False)
@@ -381,7 +382,7 @@ def test_strangers_that_connect_again_and_again_keep_no_wrapper_out(running_rela
             with relay.line() as line:
                 entered += enter(line)
         assert entered >= 15  # a dropped wrapper connects again
-        assert len(relay.relay.strangers) <= tcp.MAX_STRANGERS
+        assert relay.relay.connections.strangers <= MAX_STRANGERS
     finally:
         over.set()
         for thread in threads:
@@ -407,8 +408,8 @@ def test_strangers_are_counted_and_not_printed_one_by_one(
             with contextlib.suppress(ConnectionError):
                 line.connection.recv(100)
     assert "connection" not in capfd.readouterr().err
-    assert relay.relay.strangers.count() == 2  # the third sent nothing, as a probe of the address does
-    assert relay.relay.strangers.count() == 0
+    assert relay.relay.connections.count_refused() == 2  # the third sent nothing, as a probe of the address does
+    assert relay.relay.connections.count_refused() == 0
 
 
 def stranger(stack: contextlib.ExitStack, port: int, host: int) -> socket.socket:

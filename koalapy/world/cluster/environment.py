@@ -22,7 +22,7 @@ from koalapy.world.streams import StreamLog
 class Listener(Protocol):
     """An acceptor of connections at a port of the head node."""
 
-    def accept(self, end: End) -> None: ...
+    def accept(self, end: End, source: str) -> None: ...
 
 
 @dataclass

@@ -70,6 +70,10 @@ class SimKcm(Process):
         relay = self._context.relay if self._context is not None else None
         return not isinstance(relay, SimRelay) or relay.has(tag)
 
+    def is_suspended(self, tag: str) -> bool:
+        """Return whether the batch system has suspended the attempt of this tag."""
+        return self._session.is_suspended(tag)
+
     def show_life(self) -> None:
         """As the real one does all the time, which only matters to wrappers that cannot connect."""
         if self._context is not None and self.alive:
@@ -220,7 +224,7 @@ class _Context:
         accounts = Accounts(directories.token, directories.other_version)
         believes = Authenticator(accounts, directories.address_file.secret, directories.files.unpredictable)
         if self.config.relay != "files":
-            return SimRelay(kcm, environment, believes, kcm.clock, kcm.happened)
+            return SimRelay(kcm, environment, believes, kcm.clock, kcm.happened, kcm.is_suspended)
         rng = environment.rng(f"post/{kcm.number}")
         return SimFileRelay(
             kcm, environment, rng, file_relay_server_of(directories, believes, kcm.number), kcm.happened, kcm.quit

@@ -1,20 +1,28 @@
-"""The relay of a simulated KCM: it exchanges messages with wrappers that the real authenticator has admitted."""
+"""The relay of a simulated KCM: the real connections and authenticator, over the simulated network."""
 
 from collections.abc import Callable
 from typing import Any
 
-from koalapy_adapters import messages
-from koalapy_adapters.kcm.relay.authentication import Admitted, Authenticator, Challenged, outcome
-from koalapy_adapters.kcm.relay.tcp import BEAT, PROOF_WITHIN, SILENCE
-from koalapy_adapters.kcm.state import actions as do
+from koalapy_adapters.kcm.relay.authentication import Authenticator
+from koalapy_adapters.kcm.relay.connections import (
+    Connection,
+    Connections,
+    End,
+    LookUpVersion,
+    Pass,
+    Secure,
+    Send,
+    Verify,
+)
 from koalapy_adapters.streams import frame_to_json
 
-from koalapy.model.units import SECOND, Duration
+from koalapy.model.units import Duration
+from koalapy.world.agenda import ScheduledCall
 from koalapy.world.cluster.environment import Environment
-from koalapy.world.network import End, Json
+from koalapy.world.network import End as PipeEnd
+from koalapy.world.network import Json
 from koalapy.world.processes import Process
 
-_BEAT, _SILENCE, _PROOF_WITHIN = (Duration(round(each * SECOND)) for each in (BEAT, SILENCE, PROOF_WITHIN))
 _FIRST_PORT = 20_000
 
 
@@ -28,114 +36,78 @@ class SimRelay:
         authenticator: Authenticator,
         clock: Callable[[], int],
         to_machine: Callable[[Any], None],
+        is_suspended: Callable[[str], bool],
     ) -> None:
-        """`clock`: the KCM's own."""
-        self._kcm, self._environment, self.authenticator, self._to_machine = (
-            kcm,
-            environment,
-            authenticator,
-            to_machine,
-        )
-        self.clock = clock
-        self._clients: dict[str, End] = {}
-        self._ends: dict[End, None] = {}
+        """`clock`: the KCM's own. `is_suspended`: see Connections."""
+        self._kcm, self._environment, self._to_machine = kcm, environment, to_machine
+        self._authenticator = authenticator
+        self._connections = Connections(authenticator, clock, is_suspended)
+        self._timer: ScheduledCall | None = None
+        self._timer_at: int | None = None
         self.port = max(environment.ports, default=_FIRST_PORT) + 1
         environment.ports[self.port] = self
 
-    def accept(self, end: End) -> None:
-        session = _RelaySession(self, end)
-        self._ends[end] = None
-        end.on_message = lambda data: self._kcm.run(lambda: session.receive(data))
-        end.on_closed = lambda: self._kcm.run(lambda: self.part(session, closed=True))
-        self._kcm.after(_PROOF_WITHIN, session.grow_impatient)
+    def accept(self, end: PipeEnd, source: str) -> None:
+        """Take a connection from the node of this address."""
+        connection = Connection(end, source)
+        end.on_message = lambda data: self._kcm.run(lambda: self._received(connection, data))
+        end.on_closed = lambda: self._kcm.run(lambda: self._closed(connection))
+        self._kcm.run(lambda: self._perform(self._connections.opened(self._environment.agenda.now, connection)))
 
     def send(self, tag: str, message: Any) -> None:
         """Send to the wrapper of this tag, if it is connected."""
-        if tag in self._clients:
-            self._clients[tag].send(frame_to_json(message))
+        connection = self._connections.wrapper(tag)
+        if connection is not None:
+            connection.peer.send(frame_to_json(message))
 
     def has(self, tag: str) -> bool:
         """Return whether the wrapper of this tag is connected."""
-        return tag in self._clients
+        return self._connections.wrapper(tag) is not None
 
     def close(self) -> None:
         self._environment.ports.pop(self.port, None)
-        for end in list(self._ends):
-            end.close()
+        self._environment.agenda.cancel(self._timer)
+        for connection in self._connections.open_connections():
+            connection.peer.close()
 
-    def admit(self, session: "_RelaySession", admitted: Admitted) -> None:
-        """Admit a wrapper; an earlier session of its tag is closed."""
-        before = self._clients.get(admitted.tag)
-        self._clients[admitted.tag] = session.end
-        if before is not None:
-            before.close()
-            self._ends.pop(before, None)
-        session.end.send(messages.to_json(admitted.welcome))
-        self._to_machine(do.WrapperConnected(admitted.tag, admitted.clock_at(self.clock())))
-        self._kcm.after(_BEAT, lambda: self._beat(session))
+    def _received(self, connection: Connection, data: Json) -> None:
+        now = self._environment.agenda.now
+        self._connections.contact(now, connection)
+        self._perform(self._connections.received(now, connection, data))
 
-    def receive(self, tag: str, message: Any) -> None:
-        if (said := outcome(tag, message)) is not None:
-            self._to_machine(said)
+    def _closed(self, connection: Connection) -> None:
+        connection.peer.close()
+        self._perform(self._connections.closed(connection, by_wrapper=True))
 
-    def part(self, session: "_RelaySession", closed: bool = False) -> None:
-        """`closed`: by the wrapper's side."""
-        session.end.close()
-        self._ends.pop(session.end, None)
-        if self._clients.get(session.tag) is session.end:
-            del self._clients[session.tag]
-            self._to_machine(do.WrapperDisconnected(session.tag, closed))
+    def _perform(self, actions: list[Any]) -> None:
+        for action in actions:
+            match action:
+                case Pass(event):
+                    self._to_machine(event)
+                case Send(connection, message):
+                    connection.peer.send(frame_to_json(message))
+                case End(connection):
+                    connection.peer.close()
+                case Verify(connection, challenged, proof):
+                    admitted = self._authenticator.admit(challenged, proof)
+                    self._perform(self._connections.verified(self._environment.agenda.now, connection, admitted))
+                case LookUpVersion(hello):
+                    if (other := self._authenticator.other_version(hello)) is not None:
+                        self._to_machine(other)
+                case Secure():
+                    pass  # a simulated connection cannot be intercepted
+        self._set_timer()
 
-    def silent(self, session: "_RelaySession") -> bool:
-        return self._environment.agenda.now - session.contact_at >= _SILENCE
-
-    def now(self) -> int:
-        return self._environment.agenda.now
-
-    def _beat(self, session: "_RelaySession") -> None:
-        if session.end not in self._ends:
+    def _set_timer(self) -> None:
+        at = self._connections.next_wakeup()
+        if at == self._timer_at:
             return
-        if self.silent(session):
-            self.part(session)
-            return
-        session.end.send(messages.to_json(messages.Heartbeat()))
-        self._kcm.after(_BEAT, lambda: self._beat(session))
+        self._environment.agenda.cancel(self._timer)
+        self._timer_at = at
+        self._timer = None
+        if at is not None:
+            self._timer = self._kcm.after(Duration(max(0, at - self._environment.agenda.now)), self._tick)
 
-
-class _RelaySession:
-    """One connection, from its hello on."""
-
-    def __init__(self, relay: SimRelay, end: End) -> None:
-        self._relay, self.end = relay, end
-        self.tag = ""
-        self._challenged: Challenged | None = None
-        self.contact_at = relay.now()
-
-    def receive(self, data: Json) -> None:
-        self.contact_at = self._relay.now()
-        if self.tag:
-            self._relay.receive(self.tag, messages.from_json(data))
-        elif self._challenged is None:
-            self._challenge(data)
-        else:
-            self._admit(self._challenged, data)
-
-    def _challenge(self, data: Json) -> None:
-        self._challenged = self._relay.authenticator.challenge(self._relay.clock(), data)
-        if self._challenged is None:
-            self._relay.part(self)
-            return
-        self.end.send(messages.to_json(self._challenged.challenge))
-
-    def _admit(self, challenged: Challenged, data: Json) -> None:
-        """Admit the wrapper, or close the connection without an answer."""
-        admitted = self._relay.authenticator.admit(challenged, data)
-        if admitted is None:
-            self._relay.part(self)
-            return
-        self.tag = admitted.tag
-        self._relay.admit(self, admitted)
-
-    def grow_impatient(self) -> None:
-        if not self.tag and self.end.open:
-            self._relay.part(self)
+    def _tick(self) -> None:
+        self._timer = self._timer_at = None
+        self._perform(self._connections.tick(self._environment.agenda.now))

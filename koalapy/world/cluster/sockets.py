@@ -69,7 +69,7 @@ class SimSockets(SocketTransport):
         end = self._end = pipe.near
         end.on_message = lambda data: self._process.run(lambda: self._received(end, data))
         end.on_closed = lambda: self._process.run(lambda: self._closed(end))
-        relay.accept(pipe.far)
+        relay.accept(pipe.far, self._node.address)
         self._listener.connected(address, CONNECT_WITHIN)
 
     def _received(self, end: End, data: Json) -> None:

@@ -1,24 +1,30 @@
 """The relay: compute nodes reach their head node only, so their wrappers speak with koalad through this TCP server."""
 
 import asyncio
-import collections
 import socket
-from typing import Any, Callable, Dict, NamedTuple, Optional
+from typing import Any, Callable, List, Optional
 
-from koalapy_adapters.channel import Channel
-from koalapy_adapters.clock import now
+from koalapy_adapters.channel import Channel, Keys
+from koalapy_adapters.clock import SECOND, now
 from koalapy_adapters.frames import Chunk, FrameError
 from koalapy_adapters.kcm.execution.threads import in_thread
 from koalapy_adapters.kcm.koalad_streams import log
 from koalapy_adapters.kcm.relay import addresses
-from koalapy_adapters.kcm.relay.authentication import Admitted, Authenticator, outcome
-from koalapy_adapters.kcm.state.actions import WrapperConnected, WrapperDisconnected
-from koalapy_adapters.messages import Heartbeat, MessageError, from_json, to_json
+from koalapy_adapters.kcm.relay.authentication import Authenticator
+from koalapy_adapters.kcm.relay.connections import (
+    SILENCE,
+    Connection,
+    Connections,
+    End,
+    LookUpVersion,
+    Pass,
+    Secure,
+    Send,
+    Verify,
+)
+from koalapy_adapters.messages import to_json
 
-BEAT, SILENCE, PROOF_WITHIN = 10.0, 30.0, 3.0  # seconds
-SHOW_LIFE = 5.0
-MAX_STRANGERS = 256  # connections that have not proven themselves yet
-MAX_STRANGERS_OF_ONE = 32  # by the address that they come from
+SHOW_LIFE = 5.0  # seconds
 MAX_BACKLOG = 8 << 20  # bytes that a wrapper has not read
 COUNTED_IN = 60.0  # seconds, after which strangers are logged as one number
 MOST_CHUNKS = 1 << 9  # of byte streams that wait for a wrapper; more are dropped, and their ends send them again
@@ -26,74 +32,10 @@ _WRITTEN = 1 << 17  # bytes that a wrapper has not read, beyond which chunks wai
 _ROOM, _MORE_ROOM = 1 << 13, 1 << 18  # bytes that the kernel keeps of a connection, before its proof and after it
 
 
-class _Wrapper(NamedTuple):
-    """A wrapper that was let in, by one connection."""
-
-    admitted: Admitted
-    writer: asyncio.StreamWriter
-    channel: Channel
-    chunks: "asyncio.Queue[Chunk]"
-
-    def send(self, message: Any) -> None:
-        if not isinstance(message, Chunk):
-            self.writer.write(self.channel.encode(to_json(message)))
-        elif self.chunks.empty() and self.writer.transport.get_write_buffer_size() < _WRITTEN:
-            self.writer.write(self.channel.encode_chunk(message))
-        elif self.chunks.qsize() < MOST_CHUNKS:
-            self.chunks.put_nowait(message)
-
-    async def send_chunks(self) -> None:
-        """Write the chunks that wait, each when the wrapper has read most of what was written before."""
-        while True:
-            self.writer.write(self.channel.encode_chunk(await self.chunks.get()))
-            try:
-                await self.writer.drain()
-            except OSError:
-                return  # the reader of this connection sees it too
-
-
-class Strangers:
-    """Connections that have not proven themselves, oldest first. Their number is bounded; the newest always has room.
-
-    A true wrapper needs two round trips for its proof. So it is in before many others have come after it, however
-    often somebody else renews his connections.
-    """
-
-    def __init__(self) -> None:
-        self._sources: "collections.OrderedDict[asyncio.StreamWriter, str]" = collections.OrderedDict()
-        self.refused = 0  # since it was counted last
-
-    def __len__(self) -> int:
-        return len(self._sources)
-
-    def add(self, writer: asyncio.StreamWriter, source: str) -> None:
-        """Take this connection in; for its sake another may be aborted."""
-        same = [each for each, where in self._sources.items() if where == source]
-        if len(same) >= MAX_STRANGERS_OF_ONE:
-            self._abort(same[0])
-        elif len(self._sources) >= MAX_STRANGERS:
-            self._abort(next(iter(self._sources)))
-        self._sources[writer] = source
-
-    def remove(self, writer: asyncio.StreamWriter) -> None:
-        self._sources.pop(writer, None)
-
-    def count(self) -> int:
-        """How many were refused since the last call."""
-        refused, self.refused = self.refused, 0
-        return refused
-
-    def _abort(self, writer: asyncio.StreamWriter) -> None:
-        del self._sources[writer]
-        writer.transport.abort()
-
-
 class Relay:
-    """Lets in wrappers that prove themselves, and passes their messages to the machine.
+    """Lets in wrappers that prove themselves, and passes their messages to the KCM's machine by `tell`.
 
-    `answers`: whether a connection from this address is answered at all. `is_suspended`: whether the batch system has
-    suspended the attempt of this tag. Such a silent one is not given up: its node keeps the connection, and closes it
-    when the wrapper is ended without having gone on.
+    It has the sockets of `Connections`, where `is_suspended`, `answers` and `silence` (microseconds) are explained.
     """
 
     def __init__(
@@ -103,14 +45,14 @@ class Relay:
         show_life: Callable[[], None],
         is_suspended: Callable[[str], bool],
         answers: Callable[[str], bool] = lambda address: True,
-        silence: float = SILENCE,
+        silence: int = SILENCE,
     ) -> None:
         self._authenticator, self._tell_machine, self._show_life = authenticator, tell, show_life
-        self._is_suspended, self._answers, self._silence = is_suspended, answers, silence
-        self._wrappers: Dict[str, _Wrapper] = {}
+        self.connections = Connections(authenticator, now, is_suspended, answers, silence)
         self._listener: Optional[socket.socket] = None
         self._server: Any = None
-        self.strangers = Strangers()
+        self._timer: Optional[asyncio.TimerHandle] = None
+        self._timer_at: Optional[int] = None
         self.port = 0
 
     async def start(self) -> None:
@@ -121,13 +63,9 @@ class Relay:
 
     def send(self, tag: str, message: Any) -> None:
         """Send to the wrapper of this tag, if it is connected and reads."""
-        wrapper = self._wrappers.get(tag)
-        if wrapper is None:
-            return
-        if wrapper.writer.transport.get_write_buffer_size() > MAX_BACKLOG:
-            wrapper.writer.transport.abort()
-            return
-        wrapper.send(message)
+        connection = self.connections.wrapper(tag)
+        if connection is not None:
+            connection.peer.send(message)
 
     async def work(self) -> str:
         """Answer wrappers once the machine takes their messages, and show that this KCM lives."""
@@ -137,7 +75,7 @@ class Relay:
                 self._server = await asyncio.start_server(self._serve, sock=self._listener)
             await asyncio.sleep(SHOW_LIFE)
             await in_thread(self._show_life)
-            if now() - counted_at >= COUNTED_IN * 1e6:
+            if now() - counted_at >= COUNTED_IN * SECOND:
                 counted_at = now()
                 self._log_strangers()
 
@@ -146,132 +84,153 @@ class Relay:
             self._server.close()
         elif self._listener is not None:
             self._listener.close()
-        for wrapper in self._wrappers.values():
-            wrapper.writer.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in self.connections.open_connections():
+            connection.peer.close()
 
     def _log_strangers(self) -> None:
-        refused = self.strangers.count()
+        refused = self.connections.count_refused()
         if refused:
             log("The relay refused %d connections that were no wrapper's in the last minute." % refused)
 
+    # ---- one connection
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        messages = _Messages(reader)
-        try:
-            wrapper = await self._authenticated(messages, writer)
-            if wrapper is not None:
-                await self._host(wrapper, messages)
-        except (OSError, EOFError):
-            pass  # it comes again, or its record shows how it ended
-        except (FrameError, MessageError, asyncio.TimeoutError) as error:
-            log("A wrapper's connection ended: %s %s" % (type(error).__name__, error))
-        finally:
-            writer.close()
-
-    async def _authenticated(self, messages: "_Messages", writer: asyncio.StreamWriter) -> Optional[_Wrapper]:
-        """Authenticate a connection; None for a stranger, who learns nothing."""
         peer = writer.get_extra_info("peername")
-        source = str(peer[0]) if peer else ""
-        if not self._answers(source):
-            self.strangers.refused += 1
-            return None
-        self.strangers.add(writer, source)
+        line = _Line(reader, writer)
+        connection = Connection(line, str(peer[0]) if peer else "")
+        by_wrapper = False
         try:
-            admitted = await asyncio.wait_for(self._admitted(messages, writer), PROOF_WITHIN)
-        except (OSError, EOFError, FrameError, asyncio.TimeoutError):
-            admitted = None
-        finally:
-            self.strangers.remove(writer)
-        if admitted is None or writer.transport.is_closing():
-            self.strangers.refused += not messages.nothing_came  # a wrapper tries several addresses, and keeps one
-            return None
-        messages.channel.secure(admitted.keys.kcm, admitted.keys.wrapper)
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _MORE_ROOM)
-        writer.transport.set_write_buffer_limits(high=_WRITTEN)
-        return _Wrapper(admitted, writer, messages.channel, asyncio.Queue())
-
-    async def _admitted(self, messages: "_Messages", writer: asyncio.StreamWriter) -> Optional[Admitted]:
-        hello = await messages.next()
-        challenged = self._authenticator.challenge(now(), hello)
-        if challenged is None:
-            other = await in_thread(lambda: self._authenticator.other_version(hello))
-            if other is not None:
-                self._tell_machine(other)
-            return None
-        writer.write(messages.channel.encode(to_json(challenged.challenge)))
-        proof = await messages.next()
-        return await in_thread(lambda: self._authenticator.admit(challenged, proof))  # type: ignore[no-any-return]
-
-    async def _host(self, wrapper: _Wrapper, messages: "_Messages") -> None:
-        tag = wrapper.admitted.tag
-        before = self._wrappers.get(tag)
-        self._wrappers[tag] = wrapper
-        if before is not None:
-            before.writer.transport.abort()
-        wrapper.send(wrapper.admitted.welcome)
-        self._tell_machine(WrapperConnected(tag, wrapper.admitted.clock_at(now())))
-        works = [_beat(wrapper), wrapper.send_chunks(), self._watch_silence(tag, messages)]
-        tasks = [asyncio.ensure_future(work) for work in works]
-        closed = False
-        try:
-            while self._wrappers.get(tag) is wrapper:  # no message of one that was replaced counts
-                data = await messages.next()
-                said = outcome(tag, data if isinstance(data, Chunk) else from_json(data))
-                if said is not None:
-                    self._tell_machine(said)
+            await self._perform(self.connections.opened(_moment(), connection))
+            while True:
+                data = await line.next(lambda: self.connections.contact(_moment(), connection))
+                await self._perform(self.connections.received(_moment(), connection, data))
         except (EOFError, ConnectionResetError):
-            closed = True
-            raise
+            by_wrapper = True  # it comes again, or its record shows how it ended
+        except OSError:
+            pass
+        except FrameError as error:
+            if connection.tag:
+                log("A wrapper's connection ended: %s" % error)
         finally:
-            for task in tasks:
-                task.cancel()
-            if self._wrappers.get(tag) is wrapper:
-                del self._wrappers[tag]
-                self._tell_machine(WrapperDisconnected(tag, closed))
+            line.close()
+            self._act_all(self.connections.closed(connection, by_wrapper))
 
-    async def _watch_silence(self, tag: str, messages: "_Messages") -> None:
-        """End the connection of a wrapper that is silent without having been suspended.
+    async def _perform(self, actions: List[Any]) -> None:
+        for action in actions:
+            if isinstance(action, Verify):
+                await self._verify(action)
+            elif isinstance(action, LookUpVersion):
+                await self._look_up_version(action.hello)
+            else:
+                self._act(action)
+        self._set_timer()
 
-        One timer serves all its messages: one for each would cost more than a chunk of a byte stream does.
+    async def _verify(self, action: Verify) -> None:
+        try:
+            admitted = await in_thread(lambda: self._authenticator.admit(action.challenged, action.proof))
+        except OSError:
+            admitted = None
+        await self._perform(self.connections.verified(_moment(), action.connection, admitted))
+
+    async def _look_up_version(self, hello: Any) -> None:
+        other = await in_thread(lambda: self._authenticator.other_version(hello))
+        if other is not None:
+            self._tell_machine(other)
+
+    def _act_all(self, actions: List[Any]) -> None:
+        for action in actions:
+            self._act(action)
+        self._set_timer()
+
+    def _act(self, action: Any) -> None:
+        if isinstance(action, Pass):
+            self._tell_machine(action.event)
+        elif isinstance(action, Send):
+            action.connection.peer.send(action.message)
+        elif isinstance(action, Secure):
+            action.connection.peer.secure(action.keys)
+        elif isinstance(action, End):
+            action.connection.peer.abort()
+            if action.why:
+                log("A wrapper's connection ended: %s" % action.why)
+
+    def _set_timer(self) -> None:
+        """Most events leave the connections waiting for the same instant as before, and the timer as it is."""
+        at = self.connections.next_wakeup()
+        if at == self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        loop = asyncio.get_event_loop()
+        self._timer = loop.call_at(at / SECOND, self._tick) if at is not None else None
+
+    def _tick(self) -> None:
+        self._timer = self._timer_at = None
+        self._act_all(self.connections.tick(_moment()))
+
+
+class _Line:
+    """The socket of one connection: messages both ways, and chunks of byte streams behind the messages."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer, self._channel = reader, writer, Channel()
+        self._chunks: "asyncio.Queue[Chunk]" = asyncio.Queue()
+        self._sending: Optional["asyncio.Future[None]"] = None
+
+    async def next(self, contact: Callable[[], None]) -> Any:
+        """Return the next JSON value or Chunk; `contact` is called when bytes come.
+
+        Raises EOFError at the end, FrameError for what is no frame, OSError.
         """
-        while messages.silent_s < self._silence or self._is_suspended(tag):
-            left = self._silence - messages.silent_s
-            await asyncio.sleep(left if left > 0 else self._silence)
-        messages.end(asyncio.TimeoutError())
-
-
-class _Messages:
-    """The JSON objects and chunks of one connection."""
-
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader, self.channel = reader, Channel()
-        self._loop = asyncio.get_event_loop()
-        self._received_at = self._loop.time()
-        self.nothing_came = False
-
-    @property
-    def silent_s(self) -> float:
-        """Seconds since bytes came."""
-        return self._loop.time() - self._received_at
-
-    def end(self, error: Exception) -> None:
-        """Let `next` raise this."""
-        self._reader.set_exception(error)
-
-    async def next(self) -> Any:
-        """Raises EOFError at the end, FrameError for what is none."""
         while True:
-            data = self.channel.take()
+            data = self._channel.take()
             if data is not None:
                 return data
             read = await self._reader.read(1 << 18)
             if not read:
-                self.nothing_came = self.channel.is_empty
-                raise EOFError("closed by the wrapper")
-            self._received_at = self._loop.time()
-            self.channel.feed(read)
+                raise EOFError("closed by the other side")
+            contact()
+            self._channel.feed(read)
+
+    def send(self, message: Any) -> None:
+        """Send a message. What a wrapper does not read for too long ends its connection."""
+        if self._writer.transport.get_write_buffer_size() > MAX_BACKLOG:
+            self.abort()
+        elif not isinstance(message, Chunk):
+            self._writer.write(self._channel.encode(to_json(message)))
+        elif self._chunks.empty() and self._writer.transport.get_write_buffer_size() < _WRITTEN:
+            self._writer.write(self._channel.encode_chunk(message))
+        elif self._chunks.qsize() < MOST_CHUNKS:
+            self._chunks.put_nowait(message)
+
+    def secure(self, keys: Keys) -> None:
+        """Seal all frames from now on, and give the connection the buffers of a wrapper's."""
+        self._channel.secure(keys.kcm, keys.wrapper)
+        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _MORE_ROOM)
+        self._writer.transport.set_write_buffer_limits(high=_WRITTEN)
+        self._sending = asyncio.ensure_future(self._send_chunks())
+
+    def abort(self) -> None:
+        self._writer.transport.abort()
+
+    def close(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+        self._writer.close()
+
+    async def _send_chunks(self) -> None:
+        """Write the chunks that wait, each when the wrapper has read most of what was written before."""
+        while True:
+            self._writer.write(self._channel.encode_chunk(await self._chunks.get()))
+            try:
+                await self._writer.drain()
+            except OSError:
+                return  # the reader of this connection sees it too
 
 
-async def _beat(wrapper: _Wrapper) -> None:
-    while True:
-        await asyncio.sleep(BEAT)
-        wrapper.send(Heartbeat())
+def _moment() -> int:
+    """The event loop's clock in microseconds. It does not count the time in which the host sleeps."""
+    return int(asyncio.get_event_loop().time() * SECOND)
