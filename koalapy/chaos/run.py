@@ -22,7 +22,7 @@ from koalapy.world.random_streams import between, stream
 from koalapy.world.world import INSTANCE, World
 
 SQLITE_ONE_IN = 20
-QUIESCENT_WITHIN_EVENTS, QUIESCENT_WITHIN = 60_000, 6 * HOUR  # after healing, until the world must be quiescent
+QUIESCENT_WITHIN_EVENTS, QUIESCENT_WITHIN = 80_000, 6 * HOUR  # after healing, until the world must be quiescent
 QUIESCENT_RATIO = 8  # or this many times the run's events, since more jobs wait after a long run
 CHECK_EVERY = 64  # events between two checks whether the world is quiescent
 MOST_AT_ONE_INSTANT = 2_000  # events; only a busy loop has more

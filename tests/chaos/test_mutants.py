@@ -928,7 +928,7 @@ MUTANTS = (
         (P.CLAIM,),
         {"job_pending_for_ever": 3, "batch_system_down": 3},
         {"submit_many": 6, "cancel": 0},
-        seed=7,
+        seed=28,
     ),
     Mutant(
         "the barrier's time restarts with every component that comes",
@@ -1050,6 +1050,7 @@ MUTANTS = (
         _a_refused_choice_is_tried_again,
         (P.CHOICES,),
         habits=MATCHING,
+        seed=12,
     ),
     Mutant("requirements do not matter", _requirements_do_not_matter, (P.CHOICES,), HARDLY_ANY, habits=MATCHING),
     Mutant(
@@ -1124,7 +1125,7 @@ MUTANTS = (
         CUTS,
         STREAMING,
         LONG,
-        seed=9,
+        seed=28,
     ),
     Mutant(
         "an end of a stream waits for ever for one that is gone",
