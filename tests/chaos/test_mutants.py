@@ -805,7 +805,7 @@ MUTANTS = (
         (P.NOTHING_LEFT,),
         {"node_cut_off": 12, "batch_system_down": 2},
         {"submit_many": 6, "cancel": 4},
-        seed=19,
+        seed=234,
     ),
     Mutant(
         "an attempt is found by its number alone",

@@ -25,7 +25,7 @@ from koalapy.model.neighbour import Relation
 from koalapy.model.notification import NotificationId, NotifyOn
 from koalapy.model.notification import Outcome as NotificationOutcome
 from koalapy.model.request import ComponentRequest
-from koalapy.model.units import Instant
+from koalapy.model.units import MINUTE, Instant
 
 ROOT = Path(koalapy.__file__).parent
 DECIDING = (
@@ -128,7 +128,8 @@ def of_kind(kind: type, play: Play, attempt: AttemptId) -> Any:
         "sweep": JobId(77), "results": (), "numbers": NONE, "wanted": 3, "launchers": (), "host": "node1",
         "cluster": job.components[0].cluster, "neighbour": "lyon", "instance": "zyxwv", "number": 1, "processors": 7,
         "relation": Relation.SIBLING, "notification": NotificationId(job.id, NotifyOn.DONE, 0),
-        "outcome": NotificationOutcome.SENT, "answers": (),
+        "outcome": NotificationOutcome.SENT, "answers": (), "lease": 1, "lent": True, "walltime": MINUTE, "lasts": MINUTE,
+        "charge": 0,
     }  # fmt: skip
     special: dict[type, dict[str, Any]] = {
         events.BatchStatusSeen: {"state": "running"},
