@@ -33,6 +33,7 @@ _ONE_CLUSTER = {"mpich": "mpich", "mpich-p4": "mpich", "openmpi": "openmpi"}  # 
 _GROUP = "mpich-g2"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")  # such as gsiftp://host/path, lfn:/grid/name and file:///home/me/a
 _JOB_TYPES = ("Normal", "MPICH", "MPICH-P4", "OpenMPI", "MPICH-G2")
+_INTERACTIVE = "Interactive"  # a type by itself, or beside one of these
 # Attributes of JDL that koalapy does not honour, and what to write in their place.
 _REFUSED = {
     "dataaccessprotocol": "Stage files in by InputSandbox.",
@@ -62,7 +63,7 @@ _REFUSED = {
     "smpgranularity": "Write `-o components.0.processors_per_node=4`.",
     "hostnumber": "Write `-o components.0.processors_per_node=4`.",
     "wholenodes": "Write `-o components.0.exclusive=true`.",
-    "subjobtype": 'Write JobType = "MPICH"; and let the executable call its mpirun.',
+    "subjobtype": 'Write JobType = "MPICH"; or "OpenMPI".',
     "queuename": "Write `-o components.0.queue=NAME`.",
     "batchsystem": 'Write Requirements = other.LRMSType == "…".',
     "outputsandboxbasedesturi": "Files come back beside the job file.",
@@ -251,14 +252,18 @@ class _Reading:
     def _job_type(self) -> str:
         found = self._attributes.get("jobtype")
         texts = [] if found is None else self._texts_of(found)
-        known = {each.casefold() for each in _JOB_TYPES}
+        types = (*_JOB_TYPES, _INTERACTIVE)
+        known = {each.casefold() for each in types}
         for token, text in texts:
             if text.casefold() not in known:
                 what = f"JobType is {shown(text)}, which koalapy does not run"
-                raise ClassAdError(token.at, what, f"Write {listed(_JOB_TYPES)}.", "not_honoured")
-        if len(texts) > 1:
-            raise ClassAdError(texts[1][0].at, "JobType has a second kind", "Write one of them.", "not_honoured")
-        return texts[0][1].casefold() if texts else "normal"
+                raise ClassAdError(token.at, what, f"Write {listed(types)}.", "not_honoured")
+        kinds = [each for each in texts if each[1].casefold() != _INTERACTIVE.casefold()]
+        if found is not None and len(kinds) < len(texts):
+            self._set(("interactive",), True, found)
+        if len(kinds) > 1:
+            raise ClassAdError(kinds[1][0].at, "JobType has a second kind", "Write one of them.", "not_honoured")
+        return kinds[0][1].casefold() if kinds else "normal"
 
     def _counts(self) -> tuple[int, int]:
         """Return the least and the most processors."""
@@ -281,7 +286,7 @@ class _Reading:
         kind, (least, most) = self._job_type(), self._counts()
         named = next((self._attributes[key] for key in _COUNTS if key in self._attributes), None)
         if kind == "normal" and named is not None:
-            what = f"{named.name} is for parallel jobs, but JobType is Normal"
+            what = f"{named.name} is for parallel jobs, and JobType names none"
             advice = f"Write JobType = {listed(map(_quoted, _JOB_TYPES[1:]))}."
             raise ClassAdError(named.at, what, advice, "contradiction")
         if kind != "normal" and not {"minnumcpu", "nodenumber"} & self._attributes.keys():
