@@ -202,7 +202,11 @@ def test_the_undisturbed_run_has_the_expected_ends(undisturbed: tuple[World, dic
     assert ends["held"] == End(JobState.DONE, "", (0,), ((1,),), (("run", 1),))
 
 
-@pytest.mark.parametrize("lossy", [False, True], ids=["its messages arrive", "its messages are lost"])
+@pytest.mark.parametrize(
+    "lossy",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["its messages arrive", "its messages are lost"],
+)
 def test_a_koalad_killed_at_any_step_reaches_the_same_ends(
     lossy: bool, undisturbed: tuple[World, dict[str, End]]
 ) -> None:
@@ -242,7 +246,7 @@ class Again(NoKoaladObserver):
             self._world.koalad.crash_point.left = self._steps
 
 
-@pytest.mark.parametrize("name", ["alpha", "beta"])
+@pytest.mark.parametrize("name", ["alpha", pytest.param("beta", marks=pytest.mark.slow)])
 def test_a_kcm_killed_at_any_action_changes_no_end(name: str, undisturbed: tuple[World, dict[str, End]]) -> None:
     world, ends = undisturbed
     different = Differences(ends)
@@ -254,7 +258,7 @@ def test_a_kcm_killed_at_any_action_changes_no_end(name: str, undisturbed: tuple
     assert not different.found, different.found[:5]
 
 
-@pytest.mark.parametrize("name", ["alpha", "beta"])
+@pytest.mark.parametrize("name", ["alpha", pytest.param("beta", marks=pytest.mark.slow)])
 def test_a_wrapper_killed_at_any_command_costs_at_most_one_attempt(
     name: str, undisturbed: tuple[World, dict[str, End]]
 ) -> None:

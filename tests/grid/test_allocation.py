@@ -147,6 +147,7 @@ def test_what_is_killed_ends_no_more_than_its_own_jobs(koalad: Koalad, held: Hel
     koalad.until(lambda: idle(koalad) == 8)
 
 
+@pytest.mark.slow
 def test_a_killed_server_loses_its_jobs_and_the_next_one_serves(koalad: Koalad, held: Held) -> None:
     job = running(koalad, SLEEP)
     held.kill("alpha", " serve ")

@@ -56,6 +56,7 @@ def test_a_job_ends_behind_a_closed_firewall_and_is_told_when_it_opens(
     assert testgrid.shell("gamma", f"cat ran-{job}; rm ran-{job} go over") == "once\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
 def test_a_job_on_a_node_that_its_head_cannot_reach_is_told_by_its_record(
     koalad: Begin, testgrid: Any, how: firewall.How

@@ -174,6 +174,7 @@ def test_a_pipe_is_standard_input_up_to_its_end(grid: Any) -> None:
     assert run(grid, b"", "run", "-i", "-n", 1, "--", "/bin/cat").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_job_that_floods_its_terminal_slows_nothing_down_while_nobody_is_there(grid: Any) -> None:
     program = "import time\nfor number in range(1_400_000): print('line', number)\nprint('flooded', flush=True)\n"
     program += "time.sleep(1000)"
@@ -192,6 +193,7 @@ def test_a_job_that_floods_its_terminal_slows_nothing_down_while_nobody_is_there
     assert max(memory_of(process) for process in grid.processes()) < 150_000_000
 
 
+@pytest.mark.slow
 def test_a_client_that_takes_nothing_stops_the_program_and_not_its_memory(grid: Any) -> None:
     component = {"processors": 1, "executable": "/bin/sh", "arguments": ["-c", "yes $(seq 100 | tr '\\n' ' ')"]}
     job = grid.submit(component, interactive=True)
