@@ -13,7 +13,7 @@ from kcm_machine import (
     to_koalad,
     to_wrapper,
 )
-from koalapy_adapters.batch.protocol import ENDED, JobStatus
+from koalapy_adapters.batch.protocol import ENDED, RUNNING, JobStatus
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.attempt import failure
 from koalapy_adapters.messages import Cancel, Clean, CleanedUp, Done, Examine, Refused, Stop, Tags
@@ -111,6 +111,28 @@ def test_an_accounted_end_counts_once_agents_on_other_nodes_had_time_to_end() ->
     ended = do.Looked(OTHER, accounted=JobStatus("41", OTHER, ENDED))
     assert do.Remove not in operations(kcm.handle(T0 + SECOND, ended))
     assert do.Remove in operations(kcm.handle(T0 + until_ended(600 * SECOND, 5 * SECOND), ended))
+
+
+def test_an_end_counts_although_the_batch_system_has_forgotten_it_meanwhile() -> None:
+    """Slurm without accounting knows an ended job for MinJobAge, which may be shorter than the agents' silence."""
+    kcm = measured_machine()
+    kcm.handle(T0, Clean(1, OTHER, "41"))
+    kcm.handle(T0, do.StartLockTaken(OTHER, False))
+    ended = do.Looked(OTHER, accounted=JobStatus("41", OTHER, ENDED))
+    assert do.Remove not in operations(kcm.handle(T0 + SECOND, ended))
+    late = T0 + until_ended(600 * SECOND, 5 * SECOND)
+    assert do.Remove not in operations(kcm.handle(late - 5 * SECOND, NOT_LISTED))
+    assert do.Remove in operations(kcm.handle(late, NOT_LISTED))
+
+
+def test_a_job_that_is_listed_again_after_its_end_has_not_ended() -> None:
+    kcm = measured_machine()
+    kcm.handle(T0, Clean(1, OTHER, "41"))
+    kcm.handle(T0, do.StartLockTaken(OTHER, False))
+    kcm.handle(T0 + SECOND, do.Looked(OTHER, accounted=JobStatus("41", OTHER, ENDED)))
+    kcm.handle(T0 + 2 * SECOND, do.Looked(OTHER, listed=JobStatus("41", OTHER, RUNNING)))
+    late = T0 + 2 * SECOND + until_ended(600 * SECOND, 5 * SECOND)
+    assert do.Remove not in operations(kcm.handle(late, NOT_LISTED))
 
 
 def test_a_repeated_clean_is_done_once_and_answered_twice() -> None:

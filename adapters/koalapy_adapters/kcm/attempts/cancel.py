@@ -244,8 +244,10 @@ def _update_listing(
 ) -> List[Any]:
     end = attempt.ending
     assert end is not None
-    for status in (listed, accounted):
+    found = [status for status in (listed, accounted) if status is not None]
+    for status in found:
         attempt.note(status)
+    end.statuses = found or end.statuses
     end.check_at = end.check_backoff.after(now)
     end.listed = listed is not None and listed.state != ENDED
     if listed is not None and end.listed:
@@ -255,7 +257,7 @@ def _update_listing(
             attempt.batch_id, end.cancel_at = listed.batch_id, now
         return _report_stuck(core, now, attempt, listed) if attempt.cancelled else []
     end.cancel_at = None  # what the queue does not list needs no other cancel, unless it is seen there again
-    end.ended = any(_ended(attempt, status) for status in (listed, accounted))
+    end.ended = any(_ended(attempt, status) for status in end.statuses)
     if end.void is None and end.void_at is None:
         end.check_at = None  # the claim is about to be known, and says more than another look: see `revoked`
     return _conclude(core, now, attempt)
@@ -293,14 +295,14 @@ def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:
     return not attempt.connected and silent >= core.limits.orphan_timeout + core.limits.grace
 
 
-def _ended(attempt: Attempt, status: Optional[JobStatus]) -> bool:
+def _ended(attempt: Attempt, status: JobStatus) -> bool:
     """Whether the batch system knows that nothing runs. A node that is cut off runs on, whatever its server decides.
 
     What it lost, it knows nothing of. That a job was to end, by a cancel, for its walltime or to be started again, it
     may say without having reached the node: believed if the connection of the wrapper that won the claim was closed
     from there, which is to say that it is gone.
     """
-    if status is None or status.state != ENDED:
+    if status.state != ENDED:
         return False
     if status.ending in _DECIDED or attempt.restarted:
         return attempt.closed and not attempt.connected

@@ -62,6 +62,7 @@ class Ending:
         self.check_backoff = Backoff(SECOND // 20, 5 * SECOND, growth=30)
         self.listed = True  # until the batch system says that it is not
         self.ended = False  # the batch system says that it has ended
+        self.statuses: List[JobStatus] = []  # what it said last, which it may have forgotten since
 
 
 class Attempt:
