@@ -17,7 +17,7 @@ from kcm_connection import Line
 from koalapy_adapters.channel import MAX_CLEAR, Channel
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
-from koalapy_adapters.kcm.relay.connections import MAX_STRANGERS, MAX_STRANGERS_OF_ONE
+from koalapy_adapters.kcm.relay.sessions import MAX_STRANGERS, MAX_STRANGERS_OF_ONE
 from koalapy_adapters.kcm.relay.tcp import Relay
 from koalapy_adapters.kcm.state.actions import WrapperConnected, WrapperDisconnected, WrapperPut
 from koalapy_adapters.messages import RELAY_PROTOCOL, PutKey, RelayHello, Release, Stop, to_json

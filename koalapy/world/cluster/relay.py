@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from koalapy_adapters.kcm.relay.authentication import Authenticator
-from koalapy_adapters.kcm.relay.connections import (
+from koalapy_adapters.kcm.relay.sessions import (
     Connection,
     Connections,
     End,

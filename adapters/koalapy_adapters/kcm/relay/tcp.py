@@ -11,7 +11,7 @@ from koalapy_adapters.kcm.execution.threads import in_thread
 from koalapy_adapters.kcm.koalad_streams import log
 from koalapy_adapters.kcm.relay import addresses
 from koalapy_adapters.kcm.relay.authentication import Authenticator
-from koalapy_adapters.kcm.relay.connections import (
+from koalapy_adapters.kcm.relay.sessions import (
     SILENCE,
     Connection,
     Connections,

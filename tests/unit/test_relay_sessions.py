@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.kcm.relay import connections as relay
+from koalapy_adapters.kcm.relay import sessions as relay
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
-from koalapy_adapters.kcm.relay.connections import BEAT, PROOF_WITHIN, SILENCE, Connection, Connections, End, Pass, Send
+from koalapy_adapters.kcm.relay.sessions import BEAT, PROOF_WITHIN, SILENCE, Connection, Connections, End, Pass, Send
 from koalapy_adapters.kcm.state.actions import WrapperConnected, WrapperDisconnected, WrapperPut
 from koalapy_adapters.messages import Heartbeat, PutKey, RelayChallenge, RelayWelcome, to_json
 from koalapy_adapters.wrapper.relay.handshake import Answer, Handshake
