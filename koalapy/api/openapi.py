@@ -1,5 +1,7 @@
 """The description of answers in OpenAPI, taken from their types in koalapy.answers."""
 
+import functools
+import threading
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -24,7 +26,17 @@ class AnswerRoute(APIRoute):
 
 def check(document: Any) -> None:
     """Check an answer against the type of its schema. Raises ValidationError."""
-    TypeAdapter(ANSWERS[document["schema"]]).validate_python(document)
+    with _BUILDING:
+        adapter = _adapter(document["schema"])
+    adapter.validate_python(document)
+
+
+@functools.lru_cache(maxsize=None)
+def _adapter(schema: str) -> TypeAdapter[Any]:
+    return TypeAdapter(ANSWERS[schema])
+
+
+_BUILDING = threading.Lock()  # Python 3.11 cannot parse sources for docstrings in several threads at once
 
 
 def _inherit_descriptions(schema: dict[str, Any], model: Any) -> None:
