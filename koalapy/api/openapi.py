@@ -31,7 +31,7 @@ def check(document: Any) -> None:
     adapter.validate_python(document)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _adapter(schema: str) -> TypeAdapter[Any]:
     return TypeAdapter(ANSWERS[schema])
 
