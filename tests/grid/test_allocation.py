@@ -128,6 +128,7 @@ def running(koalad: Koalad, component: dict[str, Any]) -> int:
     return job
 
 
+@pytest.mark.slow
 def test_what_is_killed_ends_no_more_than_its_own_jobs(koalad: Koalad, held: Held) -> None:
     survivor = running(koalad, sh(1, "sleep 45"))
     held.kill("alpha", "pyz kcm")

@@ -188,6 +188,7 @@ class Living:
                 assert len(lines) > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.timeout(1800)
 def test_a_koalad_killed_ten_times_in_maintenance_prunes_all_that_is_old_and_nothing_else(

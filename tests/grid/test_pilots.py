@@ -98,7 +98,8 @@ def test_jobs_outlive_koalad_and_both_kcms(koalad: Koalad, cluster: str) -> None
     closed(koalad, cluster, pilot)
 
 
-@pytest.mark.parametrize("cluster", [SLURM, pytest.param(GRID_ENGINE, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", [SLURM, GRID_ENGINE])
 def test_jobs_run_elsewhere_once_the_batch_job_of_a_pilot_is_killed(koalad: Koalad, cluster: str) -> None:
     other = GRID_ENGINE if cluster == SLURM else SLURM
     pilot = opened(koalad, cluster, shared=True)
