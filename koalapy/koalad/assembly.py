@@ -216,7 +216,7 @@ class Koalad:
             self.service.placement = self._policies[0].placement
         self._written.most, self.service.disk.warn = grid.disk.output, grid.disk.warn
         self.maintenance.replace(grid.maintenance)
-        self.pilots.look_soon()
+        self.pilots.upkeep.look_soon()
 
     def _renewed(self) -> Engine:
         chosen, of_sweeps = self._policies
@@ -285,8 +285,8 @@ class Koalad:
         self.service.disk.start()
         self._loop.start()  # it sends the last koalad's outbox at once
         self.maintenance.start()
-        self.pilots.start()
-        self.leases.start()
+        self.pilots.upkeep.start()
+        self.leases.upkeep.start()
 
     def cancel_all(self, patience_s: float) -> None:
         """Cancel every job, and wait until all are cleaned up, at most `patience_s` seconds."""
@@ -298,8 +298,8 @@ class Koalad:
     def disconnect(self) -> None:
         """Disconnect from the clusters, and release all threads that wait. Jobs run on."""
         self.maintenance.stop()
-        self.pilots.stop()
-        self.leases.stop()
+        self.pilots.upkeep.stop()
+        self.leases.upkeep.stop()
         self.service.close()
         self._accounting.close()
         self._notifications.close()

@@ -1,21 +1,16 @@
 """Leases: each borrowed one joins the grid while it is bound, and leaves it when it is over; people end them."""
 
-import threading
-
-import structlog
-
 from koalapy.model.change import Change
-from koalapy.model.errors import KoalaError, Reason, RequestError
+from koalapy.model.errors import Reason, RequestError
 from koalapy.model.events import LeaseEndRequested
 from koalapy.model.neighbour import Neighbour
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.grid_changes import GridChanges
 from koalapy.runtime.service import Service
+from koalapy.runtime.upkeep import Upkeep
 from koalapy.views.leases import LeaseView, lease_upkeep, leases
 
-_LOG = structlog.get_logger()
 _LOOK_S = 1.0  # between looks while there are leases in the grid
-_AGAIN_S = 5.0  # after a failure
 _ENDED = Reason("lease_ended", "request", "Its lender has taken it back.", "")
 
 
@@ -24,9 +19,7 @@ class Leases:
 
     def __init__(self, service: Service, changes: GridChanges, loop: DriverThread) -> None:
         self._service, self._changes, self._loop = service, changes, loop
-        self._look = threading.Event()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
+        self.upkeep = Upkeep("leases", self._keep)
 
     # ---- for the API
 
@@ -57,38 +50,10 @@ class Leases:
 
     # ---- their upkeep
 
-    def start(self) -> None:
-        """Begin to keep the leases."""
-        self._look.set()  # a former koalad may have left some
-        self._thread.start()
-
     def committed(self, change: Change) -> None:
         """Look after the leases soon if one may have changed."""
         if change.neighbours:
-            self._look.set()
-
-    def stop(self) -> None:
-        """Stop keeping them; they go on."""
-        self._closed = True
-        self._look.set()
-        if self._thread.is_alive():
-            self._thread.join(_AGAIN_S)
-
-    def _run(self) -> None:
-        wait_s: float | None = None
-        while True:
-            self._look.wait(wait_s)
-            if self._closed:
-                return
-            self._look.clear()
-            try:
-                wait_s = self._keep()
-            except KoalaError as error:
-                _LOG.warning("leases_not_kept", reason=str(error))
-                wait_s = _AGAIN_S
-            except Exception:
-                _LOG.exception("leases_failed")
-                wait_s = _AGAIN_S
+            self.upkeep.look_soon()
 
     def _keep(self) -> float | None:
         """Let leases join and leave the grid. Raises KoalaError. Returns the seconds until it is to be called again."""

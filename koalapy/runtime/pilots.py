@@ -1,6 +1,5 @@
 """Pilots: opened and closed by a person, and kept: each joins the grid while it runs, and ends when it is idle."""
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -9,7 +8,7 @@ import structlog
 from koalapy.broker.fit import misfit
 from koalapy.engine import Engine
 from koalapy.model.change import Change
-from koalapy.model.errors import KoalaError, Reason, RequestError
+from koalapy.model.errors import Reason, RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.pilot import SHORTEST_WALLTIME, PilotRule, is_bound, job_of_pilot, pilot_request
 from koalapy.model.request import ComponentRequest, Isolate, PilotTerms
@@ -20,13 +19,13 @@ from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.grid_changes import GridChanges
 from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.service import Service
+from koalapy.runtime.upkeep import Upkeep
 from koalapy.views.clusters import LeftOn
 from koalapy.views.pilots import Idle, PilotView, is_used, pilots, upkeep, wishes
 
 _LOG = structlog.get_logger()
 _LOOK_S = 1.0  # between looks while there are pilots
 _RULES_S = 5.0  # without a pilot: a job that waits may want one
-_AGAIN_S = 5.0  # after a failure
 _CLOSED = Reason("pilot_closed", "request", "It was closed by its user.", "")
 
 
@@ -51,9 +50,7 @@ class Pilots:
         self._service, self._changes, self._loop, self._clock, self._owner = service, changes, loop, clock, owner
         self._rules, self._keepers = rules, dict[str, PilotKeeper]()
         self._idle: Mapping[JobId, Idle] = {}
-        self._look = threading.Event()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="pilots", daemon=True)
+        self.upkeep = Upkeep("pilots", self._keep)
 
     # ---- for the API
 
@@ -93,7 +90,7 @@ class Pilots:
         if isolate is not None:
             terms = replace(terms, isolate=isolate)
         job = self._service.submit(pilot_request(component, terms), self._owner, key)
-        self._look.set()
+        self.upkeep.look_soon()
         return PilotView(self._service.job(job), LeftOn(), False)
 
     def close(self, name: str, drain: bool, force: bool) -> PilotView:
@@ -109,7 +106,7 @@ class Pilots:
         was_draining = found.draining
         left = self._changes.drain(name, True)
         if drain:
-            self._look.set()
+            self.upkeep.look_soon()
             return replace(found, draining=True, left=left)
         if left and not force:
             if not was_draining:
@@ -121,42 +118,10 @@ class Pilots:
 
     # ---- their upkeep
 
-    def start(self) -> None:
-        """Begin to keep the pilots."""
-        self._thread.start()
-
-    def look_soon(self) -> None:
-        """Look after the pilots soon, since the grid has changed."""
-        self._look.set()
-
     def committed(self, change: Change) -> None:
         """Look after the pilots soon if one has changed."""
         if any(job.request.pilot is not None for job in change.jobs):
-            self._look.set()
-
-    def stop(self) -> None:
-        """Stop keeping them; they run on."""
-        self._closed = True
-        self._look.set()
-        if self._thread.is_alive():
-            self._thread.join(_AGAIN_S)
-
-    def _run(self) -> None:
-        self._look.set()  # a former koalad may have left pilots
-        wait_s: float | None = None
-        while True:
-            self._look.wait(wait_s)
-            if self._closed:
-                return
-            self._look.clear()
-            try:
-                wait_s = self._keep()
-            except KoalaError as error:
-                _LOG.warning("pilots_not_kept", reason=str(error))
-                wait_s = _AGAIN_S
-            except Exception:
-                _LOG.exception("pilots_failed")
-                wait_s = _AGAIN_S
+            self.upkeep.look_soon()
 
     def _keep(self) -> float | None:
         """Let pilots join, leave and end, and open those that are to be kept. Raises KoalaError.
