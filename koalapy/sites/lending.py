@@ -17,7 +17,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.events import JobSubmitted, LeaseReturned, RequestCancelled, RequestDelegated
 from koalapy.model.identity import JobId, origin_of_site
 from koalapy.model.job import Job
-from koalapy.model.lease import SHORTEST_LEASE, Lease, LeaseState, Lend, is_held, lease_request, too_long
+from koalapy.model.lease import LOST_AFTER, SHORTEST_LEASE, Lease, LeaseState, Lend, is_held, lease_request, too_long
 from koalapy.model.pilot import is_bound
 from koalapy.model.request import ComponentRequest
 from koalapy.model.states import JobState
@@ -178,9 +178,8 @@ def _why_ended(core: Core, now: Instant, neighbour: str, lease: Lease) -> Reason
     if lease.state is LeaseState.BINDING and now >= lease.asked_at + BINDING:
         message = f"Its batch job did not start within {format_duration(BINDING)}."
         return Reason("binding_timeout", "transient", message, "It is asked again.")
-    apart, lost_after = core.neighbours.apart_since.get(neighbour), Lend(to=(), processors=0).lost_after
-    if lend is not None:
-        lost_after = lend.lost_after
+    apart = core.neighbours.apart_since.get(neighbour)
+    lost_after = LOST_AFTER if lend is None else lend.lost_after
     if apart is not None and now >= apart + lost_after:
         message = f"The borrower was out of reach for {format_duration(lost_after)}."
         return Reason("borrower_lost", "transient", message, "")
