@@ -191,6 +191,7 @@ class _Reading:
             elif key not in together:
                 raise self._refusal(found, [*handlers, *together])
         self._processors()
+        self._interactive()
         self._program()
         self._job["components"] = [self._component]
         return Document(self._source, self._job, self._lines, self._origins)
@@ -259,11 +260,14 @@ class _Reading:
                 what = f"JobType is {shown(text)}, which koalapy does not run"
                 raise ClassAdError(token.at, what, f"Write {listed(types)}.", "not_honoured")
         kinds = [each for each in texts if each[1].casefold() != _INTERACTIVE.casefold()]
-        if found is not None and len(kinds) < len(texts):
-            self._set(("interactive",), True, found)
         if len(kinds) > 1:
             raise ClassAdError(kinds[1][0].at, "JobType has a second kind", "Write one of them.", "not_honoured")
         return kinds[0][1].casefold() if kinds else "normal"
+
+    def _interactive(self) -> None:
+        found = self._attributes.get("jobtype")
+        if found is not None and any(text.casefold() == _INTERACTIVE.casefold() for _, text in self._texts_of(found)):
+            self._set(("interactive",), True, found)
 
     def _counts(self) -> tuple[int, int]:
         """Return the least and the most processors."""
