@@ -43,12 +43,6 @@ class Difference:
         of_grid = [each.key for each in self.changed if each.cluster is None]
         return tuple(key for key in of_grid if key in AT_START or _section(key) in _WHOLE)
 
-    @property
-    def kept_and_changed(self) -> tuple[str, ...]:
-        """The clusters that stay where they are, with other values."""
-        names = dict.fromkeys(each.cluster for each in self.changed if each.cluster is not None)
-        return tuple(name for name in names if name not in self.moved)
-
 
 def difference(before: GridFile, after: GridFile) -> Difference:
     """Return what changes from one grid file to the next."""

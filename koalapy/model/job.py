@@ -55,11 +55,6 @@ class Component:
         return self.request.processors
 
     @property
-    def is_released(self) -> bool:
-        """Whether its program may run: its attempt was released, and has not ended."""
-        return self.state.released
-
-    @property
     def is_silent(self) -> bool:
         """Whether its wrapper has given no sign for a while, and it is not known to have ended."""
         return self.silent_since is not None and not self.let_go and not self.state.final

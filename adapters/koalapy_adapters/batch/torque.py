@@ -51,7 +51,6 @@ fi
 _LOWEST = 'p=%d; command -v sbatch >/dev/null && p=%d; exec qsub -p "$p" "$@"' % (LOWEST_PRIORITY, NICEST)
 _PLAIN_PATH = re.compile(r"[\w./+,:@%=-]+\Z")
 _GONE = re.compile(r"unknown job id|invalid for state|already in exit state|job not found", re.IGNORECASE)
-_GONE_STATUS = 153
 
 
 def describe_argv(cluster: BatchSettings) -> Argv:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -134,11 +133,6 @@ class Helper:
             return max(0, -process.wait(self._silence_s))
         except subprocess.TimeoutExpired:
             return 0
-
-
-def is_installed() -> bool:
-    """Return whether the library that evaluates expressions is there."""
-    return find_spec("classad2") is not None
 
 
 def _request(questions: Sequence[Question], seconds: float) -> bytes:

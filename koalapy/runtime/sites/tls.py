@@ -16,7 +16,6 @@ from OpenSSL import SSL
 from koalapy.runtime.sites.certificate import Identity, objection, pin_of
 
 _RECORD = 1 << 16
-_SELF_SIGNED = (0, 18)  # of X509_V_ERR_*: no error, and DEPTH_ZERO_SELF_SIGNED_CERT
 
 
 class Untrusted(Exception):
