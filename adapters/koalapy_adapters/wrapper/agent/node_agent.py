@@ -341,6 +341,7 @@ class Agent:
 
     def _stream(self, message: Json) -> None:
         """A frame of a byte stream. What streams need is imported for the first one: few jobs have any."""
+        from koalapy_adapters.messages import OpenStream, StreamReset
         from koalapy_adapters.streams import frame_of_json, frame_to_json
         from koalapy_adapters.wrapper.agent.node_streams import NodeStreams
 
@@ -350,7 +351,12 @@ class Agent:
 
         if self._streams is None:
             self._streams = NodeStreams(self._selector, send, self._attach, runs_commands=self._isolation is None)
-        self._streams.received(frame_of_json(message))
+        frame = frame_of_json(message)
+        if self._sweeping and isinstance(frame, OpenStream) and frame.command and not self._streams.has(frame.stream):
+            # It would outlive this agent, which has looked for the last time at what is below it.
+            send(StreamReset(frame.tag, frame.stream, "ended", "The program on this node is over, or is being ended."))
+            return
+        self._streams.received(frame)
 
     def _attach(self) -> socket.socket:
         """Return a client's end of the terminal. Raises OSError if there is none on this node."""

@@ -1,10 +1,11 @@
-"""A real node agent whose program is isolated: it does nothing for anybody that would not be isolated too."""
+"""A real node agent: what it starts for others, beside an isolated program, and after the end of its program."""
 
 import json
 import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,9 @@ PATIENCE_S = 60.0
 class Agent:
     """`agent HOST` with its private directory in `place`."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, isolation: str) -> None:
         self._place = place
-        environment = os.environ | Terms("unshare").variables() | {"TMPDIR": str(place)}
+        environment = os.environ | Terms(isolation).variables() | {"TMPDIR": str(place)}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "koalapy_adapters", "agent", os.uname().nodename],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
@@ -41,6 +42,11 @@ class Agent:
         while True:
             for piece in self._assembler.feed(self._process.stdout.readline()):
                 return piece.message
+
+    def run(self, command: str, stream: int = 1) -> None:
+        """Open a stream that leads to a command."""
+        frame = OpenStream("kabcde00000001", stream, 0, 0, 10_000_000, command=command)
+        self.send(do="stream", to=0, frame=frame_to_json(frame))
 
     def prepare(self, **more: Any) -> None:
         self.send(
@@ -69,28 +75,53 @@ class Agent:
 
 @pytest.fixture
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
-    made = Agent(tmp_path_factory.mktemp("a"))
+    made = Agent(tmp_path_factory.mktemp("a"), "none")
     yield made
     made.end()
 
 
-def test_no_command_is_run_beside_the_program(agent: Agent, tmp_path: Path) -> None:
+@pytest.fixture
+def isolating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    made = Agent(tmp_path_factory.mktemp("a"), "unshare")
+    yield made
+    made.end()
+
+
+def test_no_command_is_run_once_the_program_is_over(agent: Agent, tmp_path: Path) -> None:
+    """It could outlive the agent, and write where the attempt was removed."""
     mark = tmp_path / "mark"
-    frame = OpenStream("kabcde00000001", 1, 0, 0, 10_000_000, command=f"touch {mark}")
-    agent.send(do="stream", to=0, frame=frame_to_json(frame))
-    answer = agent.next()
+    agent.run(f"touch {mark}")
+    while not mark.exists():
+        time.sleep(0.01)
+    mark.unlink()
+    agent.send(do="stop", grace=0)
+    while agent.next()["said"] != "emptied":
+        pass
+    agent.run(f"touch {mark}", stream=2)
+    while (frame := agent.next()["frame"])["stream"] != 2:
+        pass
+    assert (frame["type"], frame["code"]) == ("stream_reset", "ended")
+    agent.end()
+    assert not mark.exists()
+
+
+def test_no_command_is_run_beside_an_isolated_program(isolating: Agent, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    isolating.run(f"touch {mark}")
+    answer = isolating.next()
     assert (answer["frame"]["type"], answer["frame"]["code"]) == ("stream_reset", "isolated")
     assert not mark.exists()
 
 
-def test_the_program_has_no_terminal(agent: Agent) -> None:
-    agent.prepare(terminal="terminal")
-    answer = agent.next()
+def test_an_isolated_program_has_no_terminal(isolating: Agent) -> None:
+    isolating.prepare(terminal="terminal")
+    answer = isolating.next()
     assert (answer["said"], answer["what"]) == ("failed", "prepare")
     assert "An isolated program can have no terminal" in answer["why"]
 
 
-def test_nothing_is_started_on_other_nodes_for_the_program(agent: Agent) -> None:
-    agent.prepare(mpi=True)
-    assert agent.next()["said"] == "failed"  # there is no such attempt; the agent knows that the program is an mpirun
-    assert "error" in agent.ask({"start": "other", "command": "true"})
+def test_nothing_is_started_on_other_nodes_for_an_isolated_program(isolating: Agent) -> None:
+    isolating.prepare(mpi=True)
+    answer = isolating.next()
+    assert answer["said"] == "failed"  # there is no such attempt; the agent knows that the program is an mpirun
+    assert "error" in isolating.ask({"start": "other", "command": "true"})
