@@ -12,6 +12,7 @@ from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.errors import Reason
 from koalapy.model.facts import Ended, Refused
 from koalapy.model.job import Job, KeptOutput, Outcome
+from koalapy.model.lease import holds_lease
 from koalapy.model.request import KeepOutput, RetryOn
 from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.units import MINUTE, Duration, Instant
@@ -155,9 +156,7 @@ def _again(core: Core, now: Instant, job: Job) -> None:
 
 
 def _back(core: Core, now: Instant, job: Job, position: int, state: JobState) -> None:
-    for attempt in job.attempts:
-        if attempt is not None and not attempt.is_pending_cancel:  # that of a pending cancel is removed later
-            remove_directory(core, attempt)
+    _remove_directories(core, job)
     core.records.end_try(
         job,
         state=state,
@@ -176,7 +175,15 @@ def _back(core: Core, now: Instant, job: Job, position: int, state: JobState) ->
     core.records.note(now, job.id, "job_requeued", state=str(state), **counted, **code_and_message(job.reason))
 
 
+def _remove_directories(core: Core, job: Job) -> None:
+    for attempt in job.attempts:
+        if attempt is not None and not attempt.is_pending_cancel:  # that of a pending cancel is removed later
+            remove_directory(core, attempt)
+
+
 def _finish(core: Core, now: Instant, job: Job, state: JobState) -> None:
+    if holds_lease(job.request):
+        _remove_directories(core, job)
     core.records.change(job, state=state, finished_at=now)
     sources = tuple([(each.cluster, each.id) for each in job.attempts if each is not None])
     if job.request.keep_output is KeepOutput.HOME and sources:

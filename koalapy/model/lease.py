@@ -146,13 +146,17 @@ def _unfit(what: str) -> Reason:
 def lease_request(component: ComponentRequest) -> Request:
     """Return the request of the pilot that holds a lease with the processors, cluster and walltime of this component.
 
-    Its program makes the lease's directory and waits; at its end it removes the directory with all that is in it.
+    Its program only waits.
     """
     seconds = (max(SHORTEST_LEASE, component.walltime) - _LAST) // SECOND
-    script = f"mkdir -p lease; trap 'rm -rf lease; exit 0' TERM INT; sleep {seconds} & wait; rm -rf lease"
-    held = replace(component, executable="/bin/sh", arguments=("-c", script), launch=Launch.ONCE)
+    held = replace(component, executable="sleep", arguments=(str(seconds),), launch=Launch.ONCE)
     terms = PilotTerms(lent=True)
     return Request(name="lease", components=(held,), when_busy=WhenBusy.WAIT, retry_on=(), pilot=terms)
+
+
+def holds_lease(request: Request) -> bool:
+    """Return whether the job holds processors for another site, so that its directory has what the borrower wrote."""
+    return request.pilot is not None and request.pilot.lent
 
 
 def too_long(longest: Duration, walltime: Duration) -> Reason:

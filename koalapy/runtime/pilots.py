@@ -10,6 +10,7 @@ from koalapy.engine import Engine
 from koalapy.model.change import Change
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.identity import JobId
+from koalapy.model.lease import holds_lease
 from koalapy.model.pilot import SHORTEST_WALLTIME, PilotRule, is_bound, job_of_pilot, pilot_request
 from koalapy.model.request import ComponentRequest, Isolate, PilotTerms
 from koalapy.model.units import MINUTE, Duration, Instant, format_duration
@@ -58,7 +59,9 @@ class Pilots:
         """Return the pilots, by job. `ended`: also those that are over and not pruned. Raises KoalaError."""
         if not ended:
             return self._loop.ask(pilots)
-        own = [each for each in self._service.jobs() if each.request.pilot is not None and not each.request.pilot.lent]
+        own = [
+            each for each in self._service.jobs() if each.request.pilot is not None and not holds_lease(each.request)
+        ]
         over = [each for each in own if each.state.final]
         live = [each for each in self._loop.ask(pilots) if each.job.id not in {job.id for job in over}]
         return sorted([*live, *(PilotView(job, LeftOn(), False) for job in over)], key=lambda each: each.job.id)

@@ -17,7 +17,17 @@ from koalapy.model.errors import Reason
 from koalapy.model.events import JobSubmitted, LeaseReturned, RequestCancelled, RequestDelegated
 from koalapy.model.identity import JobId, origin_of_site
 from koalapy.model.job import Job
-from koalapy.model.lease import LOST_AFTER, SHORTEST_LEASE, Lease, LeaseState, Lend, is_held, lease_request, too_long
+from koalapy.model.lease import (
+    LOST_AFTER,
+    SHORTEST_LEASE,
+    Lease,
+    LeaseState,
+    Lend,
+    holds_lease,
+    is_held,
+    lease_request,
+    too_long,
+)
 from koalapy.model.pilot import is_bound
 from koalapy.model.request import ComponentRequest
 from koalapy.model.states import JobState
@@ -141,8 +151,7 @@ def _wanted(core: Core, clusters: list[ClusterSummary]) -> int:
     return sum(
         request.processors
         for request in waiting
-        if (request.pilot is None or not request.pilot.lent)
-        and all(each.processors <= largest for each in request.components)
+        if not holds_lease(request) and all(each.processors <= largest for each in request.components)
     )
 
 

@@ -10,6 +10,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job, job_value
+from koalapy.model.lease import holds_lease
 from koalapy.model.pilot import PilotRule, PilotState, is_bound, job_of_pilot, pilot_cluster, pilot_state
 from koalapy.model.request import PilotTerms
 from koalapy.model.states import JobState
@@ -61,7 +62,7 @@ def pilots(engine: Engine) -> list[PilotView]:
     """Return the pilots whose jobs are not final, by job, but those that hold leases of other sites."""
     clusters = engine.core.information.clusters
     found = []
-    rows = [row for row in engine.records.jobs.values() if row.request.pilot and not row.request.pilot.lent]
+    rows = [row for row in engine.records.jobs.values() if row.request.pilot and not holds_lease(row.request)]
     for row in sorted(rows, key=lambda row: row.id):
         name = pilot_cluster(row.id)
         known = clusters.get(name)
@@ -206,7 +207,7 @@ def clusters_held(jobs: Iterable[Job], attempts: Iterable[Attempt]) -> list[JobI
 
     They run, or attempts on them are known. `attempts`: all that are not cleaned up.
     """
-    own = [job for job in jobs if job.request.pilot is not None and not job.request.pilot.lent]
+    own = [job for job in jobs if job.request.pilot is not None and not holds_lease(job.request)]
     bound = [job.id for job in own if is_bound(job)]
     used = [job for each in attempts if (job := job_of_pilot(each.cluster)) is not None]
     return sorted({*bound, *used})

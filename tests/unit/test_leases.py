@@ -15,6 +15,7 @@ from koalapy.model.commands import (
     Command,
     DelegateRequest,
     EndLease,
+    ForgetAttempt,
     NeighbourCommand,
     OfferLease,
     RejectRequest,
@@ -169,6 +170,10 @@ class Pair(Sites):
         self.delft.follow()
         return job
 
+    def forgotten(self) -> list[tuple[JobId, str]]:
+        """The lender's attempts whose directories are to be removed, and their clusters."""
+        return [(each.attempt.job, each.cluster) for each in self.lyon.pending if isinstance(each, ForgetAttempt)]
+
     def end_pilot(self) -> None:
         """The lender's cluster ends what it was told to end."""
         self.lyon.obey()
@@ -207,6 +212,7 @@ def test_a_job_too_large_for_its_site_runs_on_a_lease_which_is_returned_when_not
     pair.delft.follow()
     assert "lyon~1" in pair.delft.sizes  # until its end is certain
     pair.lyon.obey()
+    assert pair.forgotten() == [(pair.pilot, "big")]
     (end,) = pair.exchange()
     assert isinstance(end, EndLease)
     assert end.reason.message == "The borrower has returned it."

@@ -52,7 +52,7 @@ class Pair:
             koala.until(lambda: not leases(koala))  # noqa: B023
         self.delft.until(lambda: [each["name"] for each in self.delft.client().clusters()] == ["delft-nodes"])
         self.lyon.until(lambda: self.lyon.client().clusters()[0]["idle"] == SLOTS["lyon"])
-        assert not list((self.lyon.root / "shared").glob("*/*/work/lease"))
+        self.lyon.until(lambda: not list((self.lyon.root / "shared").glob("*/*/work")))
 
     def stop(self) -> None:
         for koala in self.both:
