@@ -48,7 +48,6 @@ from koalapy.model.events import (
     FilesStaged,
     FreeReported,
     HoldRequested,
-    JobSubmitted,
     LaunchersSeen,
     LauncherSuspected,
     LeaseEnded,
@@ -74,6 +73,7 @@ from koalapy.model.events import (
     RequestRejected,
     StoreRestored,
     SubmissionFailed,
+    WorkSubmitted,
     WrapperReported,
 )
 from koalapy.model.facts import CameToBarrier, Ended, LetGo, Refused, Started
@@ -96,7 +96,7 @@ Reaction = Callable[[Core, Instant, Any], None]
 
 REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
     {
-        JobSubmitted: (user_requests.on_job_submitted,),
+        WorkSubmitted: (user_requests.on_work_submitted,),
         CancelRequested: (user_requests.on_cancel_requested,),
         HoldRequested: (user_requests.on_hold_requested,),
         ReleaseRequested: (user_requests.on_release_requested,),
@@ -301,7 +301,7 @@ class Engine:
                 core.mark_dirty()  # its next list may be made at once
             case Reject(_, reason):
                 core.records.change(job, state=JobState.FAILED, reason=reason, finished_at=now)
-                core.records.note(now, job.id, "job_failed", code=reason.code, message=str(reason))
+                core.records.note(now, job.id, "work_failed", code=reason.code, message=str(reason))
             case Overtaken(_, times):
                 core.records.change(job, overtaken=job.overtaken + times)
 

@@ -76,7 +76,7 @@ def on_cleaned_up(core: Core, now: Instant, event: AttemptCleanedUp) -> None:
             core.records.command(ForgetAttempt(cluster=attempt.cluster, attempt=attempt.id))
         return core.records.clean_up(attempt, now)
     clean_up(core, now, attempt)
-    core.records.note_attempt(*where, "component_cleaned_up")
+    core.records.note_attempt(*where, "attempt_cleaned_up")
 
 
 def on_cancel_stuck(core: Core, now: Instant, event: AttemptStuck) -> None:

@@ -28,7 +28,7 @@ def _found(core: Core, now: Instant, event: WrapperReported | BatchStatusSeen, f
     if attempt is None or attempt.let_go:
         return
     core.records.note_attempt(
-        now, attempt.id, attempt.cluster, "component_found",
+        now, attempt.id, attempt.cluster, "attempt_found",
         batch_id=event.batch_id or attempt.batch_id, found=found, by=by, was=str(attempt.ending or attempt.state),
     )  # fmt: skip
 

@@ -57,7 +57,7 @@ def on_submitted(core: Core, now: Instant, event: AttemptSubmitted) -> None:
     if attempt.state is AttemptState.SUBMITTING:
         changes["state"] = AttemptState.QUEUED
     core.records.change_attempt(attempt, **changes)
-    core.records.note_attempt(now, attempt.id, attempt.cluster, "component_submitted", batch_id=event.batch_id)
+    core.records.note_attempt(now, attempt.id, attempt.cluster, "attempt_submitted", batch_id=event.batch_id)
 
 
 def on_submission_failed(core: Core, now: Instant, event: SubmissionFailed) -> None:

@@ -34,7 +34,7 @@ def claim(core: Core, now: Instant, job: Job, allocation: Sequence[str | None], 
     if max(numbers) >= MAX_ATTEMPTS:
         reason = Reason("too_many_attempts", "ours", f"A component was tried {MAX_ATTEMPTS} times.", "Submit it anew.")
         core.records.change(job, state=JobState.FAILED, reason=reason, finished_at=now)
-        return core.records.note(now, job.id, "job_failed", code=reason.code, message=str(reason))
+        return core.records.note(now, job.id, "work_failed", code=reason.code, message=str(reason))
     core.records.begin(
         job, attempts, state=JobState.CLAIMING, numbers=tuple(numbers), claimed_at=now, reason=None, outcome=None,
         patient=patient, **({"choices": (), "choice": 0} if patient else {}),

@@ -145,7 +145,7 @@ def end_choices(core: Core, now: Instant, job: Job) -> None:
     core.records.change(job, submission_failures=failures, reason=reason)
     if failures >= _max_failures(core, job)[0]:
         core.records.change(job, state=JobState.FAILED, finished_at=now)
-        return core.records.note(now, job.id, "job_failed", **code_and_message(reason))
+        return core.records.note(now, job.id, "work_failed", **code_and_message(reason))
     core.records.change(job, position=tail, overtaken=0, waiting_since=now, choices=(), choice=0)
     lower(core, now, job, "failure")
     return None
@@ -172,7 +172,7 @@ def _back(core: Core, now: Instant, job: Job, position: int, state: JobState) ->
         **({} if position == job.position and state is JobState.WAITING else {"choices": (), "choice": 0}),
     )
     counted = {"submission_failures": job.submission_failures, "completion_failures": job.completion_failures}
-    core.records.note(now, job.id, "job_requeued", state=str(state), **counted, **code_and_message(job.reason))
+    core.records.note(now, job.id, "work_requeued", state=str(state), **counted, **code_and_message(job.reason))
 
 
 def _remove_directories(core: Core, job: Job) -> None:
@@ -190,4 +190,4 @@ def _finish(core: Core, now: Instant, job: Job, state: JobState) -> None:
         core.records.change(job, kept_output=KeptOutput.PENDING)
         kind = OutputKind.STANDARD_STREAMS
         core.records.command(CollectOutput(job=job.id, sources=sources, paths=(), directory="", kind=kind))
-    core.records.note(now, job.id, f"job_{state}", **code_and_message(job.reason))
+    core.records.note(now, job.id, f"work_{state}", **code_and_message(job.reason))

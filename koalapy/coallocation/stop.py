@@ -35,7 +35,7 @@ def _stop(
 ) -> None:
     if work.state is not JobState.STOPPING:
         core.records.change_work(work, state=JobState.STOPPING, outcome=outcome, reason=reason)
-        core.records.note(now, work.id, "job_stopping", outcome=str(outcome), **of_what, **code_and_message(reason))
+        core.records.note(now, work.id, "work_stopping", outcome=str(outcome), **of_what, **code_and_message(reason))
     elif outcome is Outcome.CANCELLED and not (work.outcome and work.outcome.ends):
         core.records.change_work(work, outcome=outcome, reason=reason)
 
@@ -45,7 +45,7 @@ def cancel_work(core: Core, now: Instant, work: Work, reason: Reason, force: boo
     core.mark_dirty()
     if not work.state.active:
         core.records.change_work(work, state=JobState.CANCELLED, finished_at=now, reason=reason)
-        return core.records.note(now, work.id, "job_cancelled")
+        return core.records.note(now, work.id, "work_cancelled")
     core.records.change_work(work, forced=work.forced or force)
     core.records.note(now, work.id, "cancel_requested", force=force)
     if isinstance(work, Sweep):

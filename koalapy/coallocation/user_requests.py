@@ -7,7 +7,7 @@ from koalapy.coallocation.flows.progress import jobs_of, stop_flow
 from koalapy.coallocation.stop import cancel_work, stop_job, stop_sweep
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
-from koalapy.model.events import CancelRequested, HoldRequested, JobSubmitted, ReleaseRequested
+from koalapy.model.events import CancelRequested, HoldRequested, ReleaseRequested, WorkSubmitted
 from koalapy.model.flow import Flow
 from koalapy.model.identity import FIRST_PILOT, JobId
 from koalapy.model.job import Job, Outcome
@@ -19,7 +19,7 @@ from koalapy.model.units import Instant
 MOST_NAMED = 20  # prerequisites in a line of history
 
 
-def on_job_submitted(core: Core, now: Instant, event: JobSubmitted) -> None:
+def on_work_submitted(core: Core, now: Instant, event: WorkSubmitted) -> None:
     """Add a new job or sweep, or a flow with all its jobs.
 
     Nothing is added if its owner has used the key before, or if ids are used up. Nor is it if a prerequisite is final,
@@ -50,7 +50,7 @@ def on_job_submitted(core: Core, now: Instant, event: JobSubmitted) -> None:
 def _add(
     core: Core,
     now: Instant,
-    event: JobSubmitted,
+    event: WorkSubmitted,
     request: Request,
     unmet: Collection[JobId],
     flow: Flow | None = None,
@@ -101,13 +101,13 @@ def _add(
         details["flow"] = part_of
     if request.after:
         details["after"] = list(request.after[:MOST_NAMED])
-    core.records.note(now, identity, "job_submitted", owner=event.owner, **details)
+    core.records.note(now, identity, "work_submitted", owner=event.owner, **details)
     return identity
 
 
 def on_cancel_requested(core: Core, now: Instant, event: CancelRequested) -> None:
     """Stop a job or sweep that has begun, or all jobs of a flow; cancel any other at once."""
-    work = core.records.work(event.job)
+    work = core.records.work(event.work)
     if work is None or work.state.final:
         return
     if isinstance(work, Job) and work.flow is not None:
@@ -122,24 +122,24 @@ def on_hold_requested(core: Core, now: Instant, event: HoldRequested) -> None:
 
     A running job is not held. Of a flow, all jobs are held that can be.
     """
-    work = core.records.work(event.job)
+    work = core.records.work(event.work)
     for each in jobs_of(core, work) if work is not None else ():
         if each.state.queued or each.state is JobState.BLOCKED:
             core.records.change_work(each, state=JobState.HELD)
-            core.records.note(now, each.id, "job_held")
+            core.records.note(now, each.id, "work_held")
         elif isinstance(each, Job) and each.state is JobState.CLAIMING:
             stop_job(core, now, each, Outcome.HOLD)
         elif isinstance(each, Sweep) and each.state is JobState.RUNNING and not each.collecting:
             stop_sweep(core, now, each, Outcome.HOLD)
         elif each.outcome in (Outcome.GIVE_BACK, Outcome.VACATED):
             core.records.change_work(each, outcome=Outcome.HOLD)
-            core.records.note(now, each.id, "job_held")
+            core.records.note(now, each.id, "work_held")
         core.mark_dirty()
 
 
 def on_release_requested(core: Core, now: Instant, event: ReleaseRequested) -> None:
     """Unhold the job or sweep, or all held jobs of a flow. One that still gives back, to be held, waits again after."""
-    work = core.records.work(event.job)
+    work = core.records.work(event.work)
     for each in jobs_of(core, work) if work is not None else ():
         if each.state is JobState.HELD:
             state = JobState.BLOCKED if core.prerequisites.awaited(each.id) else JobState.WAITING
@@ -149,7 +149,7 @@ def on_release_requested(core: Core, now: Instant, event: ReleaseRequested) -> N
         else:
             continue
         blocked = {"state": "blocked"} if each.state is JobState.BLOCKED else {}
-        core.records.note(now, each.id, "job_unheld", **blocked)
+        core.records.note(now, each.id, "work_unheld", **blocked)
         core.mark_dirty()
 
 

@@ -11,10 +11,10 @@ from koalapy.model.events import (
     AttemptsAccounted,
     ClusterMeasured,
     Event,
-    JobSubmitted,
     LaunchersSeen,
     ParametersEnded,
     PruneRequested,
+    WorkSubmitted,
 )
 from koalapy.model.records import Step
 from koalapy.model.request import Request
@@ -154,7 +154,7 @@ def _size_of(request: Request) -> int:
 
 # Estimated bytes of the events that may be long, beyond `_EVENT`.
 _SIZES: dict[type, Callable[[Any], int]] = {
-    JobSubmitted: lambda event: _size_of(event.request),
+    WorkSubmitted: lambda event: _size_of(event.request),
     PruneRequested: lambda event: _RECORD * len(event.work),
     ParametersEnded: lambda event: _EVENT * len(event.results),
     AttemptsAccounted: lambda event: _EVENT * len(event.spans),

@@ -23,8 +23,8 @@ from koalapy.model.usage import BatchSpan
 
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSubmitted:
-    """A user has submitted a job, or a flow. `key` is the client's own: no second job is made for one key.
+class WorkSubmitted:
+    """A user has submitted a job, a flow or a sweep. `key` is the client's own: each makes one of them at most.
 
     `done`: those of the request's prerequisites that are known to be done; the engine may know nothing of them.
     """
@@ -37,24 +37,24 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """A user has cancelled a job, or koalapy has, which then gives its `reason`.
+    """A user has cancelled a job, flow or sweep, or koalapy has, which then gives its `reason`.
 
     `force`: do not wait for a cluster out of reach; what may be left there becomes a pending cancel.
     """
 
-    job: JobId
+    work: JobId
     force: bool = False
     reason: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HoldRequested:
-    job: JobId
+    work: JobId
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRequested:
-    job: JobId
+    work: JobId
 
 
 # ---- about the grid itself
@@ -519,7 +519,7 @@ class LauncherSuspected:
 
 
 Event = (
-    JobSubmitted
+    WorkSubmitted
     | CancelRequested
     | HoldRequested
     | ReleaseRequested

@@ -197,13 +197,17 @@ class Job:
         return found
 
 
-OUTPUT_PRUNED = "output_pruned"  # the kind of the history line for a job whose directories were pruned
+OUTPUT_PRUNED = "output_pruned"  # the kind of the history line for a job or pilot whose directories were pruned
 
 
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """One line of a job's history, as `koala show` prints it."""
+    """One line of the history of a job, flow, sweep or pilot, as `koala show` prints it.
+
+    The first word of its `kind` says what it is about: `work` (a job, flow or sweep), `job` (a job of components),
+    `sweep`, `attempt` (also a pilot), and so on. `job`: the id, or the number of a pilot.
+    """
 
     job: JobId
     at: Instant

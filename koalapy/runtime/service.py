@@ -16,7 +16,7 @@ from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
-from koalapy.model.events import JobSubmitted as Submitted
+from koalapy.model.events import WorkSubmitted as Submitted
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
 from koalapy.model.job import OUTPUT_PRUNED, Component, Counters, History, Job
 from koalapy.model.matching import ClusterAd

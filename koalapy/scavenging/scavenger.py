@@ -284,7 +284,7 @@ def _apply_outcome(core: Core, now: Instant, sweep: Sweep) -> None:
     if outcome in (Outcome.GIVE_BACK, Outcome.HOLD):
         state = JobState.HELD if outcome is Outcome.HOLD else JobState.WAITING
         core.records.change_sweep(sweep, state=state, waiting_since=now, started_at=None, outcome=None)
-        return core.records.note(now, sweep.id, "job_requeued", state=str(state))
+        return core.records.note(now, sweep.id, "work_requeued", state=str(state))
     state = JobState(str(outcome))
     core.records.change_sweep(sweep, state=state, finished_at=now)
-    return core.records.note(now, sweep.id, f"job_{state}", **code_and_message(sweep.reason))
+    return core.records.note(now, sweep.id, f"work_{state}", **code_and_message(sweep.reason))

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from koalapy.broker.fit import misfit
 from koalapy.coallocation.stop import cancel_work
-from koalapy.coallocation.user_requests import on_job_submitted
+from koalapy.coallocation.user_requests import on_work_submitted
 from koalapy.core.core import Core
 from koalapy.information.kis import ClusterSummary
 from koalapy.model.commands import EndLease, OfferLease, RejectRequest
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
-from koalapy.model.events import JobSubmitted, LeaseReturned, RequestCancelled, RequestDelegated
+from koalapy.model.events import LeaseReturned, RequestCancelled, RequestDelegated, WorkSubmitted
 from koalapy.model.identity import JobId, origin_of_site
 from koalapy.model.job import Job
 from koalapy.model.lease import (
@@ -85,7 +85,7 @@ def _placed(core: Core, now: Instant, neighbour: str, asked: ComponentRequest) -
 def _claimed(core: Core, now: Instant, event: RequestDelegated, component: ComponentRequest) -> JobId | Reason:
     before = core.records.counters.next_job
     owner = origin_of_site(event.neighbour)
-    on_job_submitted(core, now, JobSubmitted(request=lease_request(component), owner=owner))
+    on_work_submitted(core, now, WorkSubmitted(request=lease_request(component), owner=owner))
     if core.records.counters.next_job == before:
         return Reason("no_ids", "cluster", "It has no ids for jobs left.", "")
     return JobId(before)

@@ -126,7 +126,7 @@ class Recovery:
         if details["found"] != "ended":
             how = found_as(details["by"], details["found"])
             return _line(line, "attempt_found", f"{_named(line)} was found again: {how}.")
-        ended = next((each for each in change.history if each.kind == "component_ended" and _same(each, line)), None)
+        ended = next((each for each in change.history if each.kind == "attempt_ended" and _same(each, line)), None)
         status = None if ended is None else ended.details.get("exit_status")
         how = "" if status is None else f" with exit status {status}"
         return _line(line, "attempt_ended", f"{_named(line)} had ended meanwhile{how}.")
@@ -201,15 +201,15 @@ class Recovery:
 
     _reactions: ClassVar[dict[str, Callable[..., Line | None]]] = {
         "attempt_recalled": _on_recalled,
-        "component_found": _on_found,
-        "component_ended": _on_ended,
-        "component_submitted": _on_submitted,
+        "attempt_found": _on_found,
+        "attempt_ended": _on_ended,
+        "attempt_submitted": _on_submitted,
         "submission_failed": _on_refused,
-        "component_cleaned_up": _on_cleaned_up,
+        "attempt_cleaned_up": _on_cleaned_up,
         "cancel_pending": _on_cancel_pending,
         "cancel_completed": _on_cancel_completed,
         "job_released": _on_released,
-        "job_stopping": _on_stopping,
+        "work_stopping": _on_stopping,
         "output_collected": _on_collected,
     }
 

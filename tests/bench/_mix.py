@@ -28,9 +28,9 @@ from koalapy.model.events import (
     ClusterMeasured,
     Event,
     HoldRequested,
-    JobSubmitted,
     ReleaseRequested,
     SubmissionFailed,
+    WorkSubmitted,
     WrapperReported,
 )
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
@@ -175,7 +175,7 @@ class _Play:
                 self._soon(Instant(arrival), 10 * MINUTE, self._ask, ReleaseRequested(JobId(number)))
 
     def _job(self, now: Instant) -> Iterator[Event]:
-        yield JobSubmitted(request=request(self._dice), owner="me", key=f"key-{next(self._numbers)}")
+        yield WorkSubmitted(request=request(self._dice), owner="me", key=f"key-{next(self._numbers)}")
 
     def _ask(self, now: Instant, event: Event) -> Iterator[Event]:
         yield event

@@ -18,7 +18,7 @@ from koalapy.experiments.replay.world import Replay
 from koalapy.experiments.workloads.swf import read_swf, write_swf
 from koalapy.experiments.workloads.trace import TraceJob
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.events import Event, JobSubmitted
+from koalapy.model.events import Event, WorkSubmitted
 from koalapy.model.settings import Settings
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.policies.placement import worst_fit
@@ -94,7 +94,7 @@ def _count() -> Counter[str]:
 
     def counting(engine: Engine, now: Instant, events: Sequence[Event]) -> Any:
         counted["calls"] += 1
-        counted["jobs"] += sum(isinstance(event, JobSubmitted) for event in events)
+        counted["jobs"] += sum(isinstance(event, WorkSubmitted) for event in events)
         return handle(engine, now, events)
 
     Engine.handle = counting  # type: ignore[method-assign, assignment]

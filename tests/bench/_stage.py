@@ -19,7 +19,7 @@ from koalapy.model.events import (
     ClusterConnected,
     ClusterMeasured,
     Event,
-    JobSubmitted,
+    WorkSubmitted,
     WrapperReported,
 )
 from koalapy.model.identity import AttemptId, Tag, tag_of
@@ -43,8 +43,8 @@ def waiting_jobs(count: int, components: int | None = None) -> tuple[Job, ...]:
     return tuple(load_job(dump_job(job)) for job in made)
 
 
-def submitted(dice: Random, number: int, components: int | None = None) -> JobSubmitted:
-    return JobSubmitted(request=request(dice, CLUSTERS, components), owner="me", key=f"key-{number}")
+def submitted(dice: Random, number: int, components: int | None = None) -> WorkSubmitted:
+    return WorkSubmitted(request=request(dice, CLUSTERS, components), owner="me", key=f"key-{number}")
 
 
 def busy_grid(waiting: int) -> Engine:

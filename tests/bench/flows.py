@@ -23,7 +23,7 @@ from engine_play import Play, component, from_its_own
 
 from koalapy.model.change import Change
 from koalapy.model.commands import Command
-from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, Event, JobSubmitted
+from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, Event, WorkSubmitted
 from koalapy.model.identity import JobId
 from koalapy.model.request import FlowJob, Request
 from koalapy.model.states import JobState
@@ -94,7 +94,7 @@ def single(place: Path, levels: int, width: int = WIDTH) -> float:
     play = Timed(place)
     for level in range(levels):
         numbers = range(level * width, (level + 1) * width)
-        play.tell(*(JobSubmitted(request=one(number), owner="me", key=str(number)) for number in numbers))
+        play.tell(*(WorkSubmitted(request=one(number), owner="me", key=str(number)) for number in numbers))
         play.play([JobId(number + 1) for number in numbers])
     return over(play, levels * width)
 
@@ -103,7 +103,7 @@ def flow(place: Path, levels: int, width: int = WIDTH) -> float:
     """Return the seconds for the same jobs in one flow."""
     play = Timed(place)
     jobs = tuple(FlowJob(request=one(number), after=prerequisites(number, width)) for number in range(levels * width))
-    play.tell(JobSubmitted(request=Request(name="flow", components=(), jobs=jobs), owner="me", key="flow"))
+    play.tell(WorkSubmitted(request=Request(name="flow", components=(), jobs=jobs), owner="me", key="flow"))
     for level in range(levels):
         play.play([JobId(number + 2) for number in range(level * width, (level + 1) * width)])
     return over(play, levels * width + 1)

@@ -38,10 +38,10 @@ from koalapy.model.events import (
     AttemptSubmitted,
     ClusterConnected,
     ClusterMeasured,
-    JobSubmitted,
     ParametersEnded,
     ParametersWanted,
     PruneRequested,
+    WorkSubmitted,
     WrapperReported,
 )
 from koalapy.model.identity import AttemptId, JobId
@@ -204,9 +204,9 @@ def year(a_day: int, parameters: int, kept: int, days: int) -> Iterator[Line]:
             morning = time.perf_counter()
             clusters.now = Instant(clusters.now + MINUTE)
             settle(measured(clusters))
-            settle(Delivery(tuple(JobSubmitted(request=JOB, owner=f"user{number % 10}") for number in range(a_day))))
+            settle(Delivery(tuple(WorkSubmitted(request=JOB, owner=f"user{number % 10}") for number in range(a_day))))
             if parameters:
-                settle(Delivery((JobSubmitted(request=sweep(parameters), owner=f"user{day % 10}"),)))
+                settle(Delivery((WorkSubmitted(request=sweep(parameters), owner=f"user{day % 10}"),)))
                 settle(measured(clusters))
             if engine.records.all_work() or engine.records.pending_cancels or clusters.running:
                 raise SystemExit(

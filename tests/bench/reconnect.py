@@ -81,7 +81,7 @@ def first_event(log: Path, job: int, after: float) -> float:
     return min(at for line in taken if (at := datetime.fromisoformat(line["timestamp"]).timestamp()) > after)
 
 
-_TAKEN = ("cluster_connected", "component_ended", "component_seen", "job_done")
+_TAKEN = ("cluster_connected", "attempt_ended", "component_seen", "work_done")
 
 
 def until(found: Callable[[], Any], what: str) -> None:

@@ -22,7 +22,7 @@ from koalapy_adapters import layout
 
 from koalapy.link.cluster import Timing
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.events import JobSubmitted, PruneRequested
+from koalapy.model.events import PruneRequested, WorkSubmitted
 from koalapy.model.identity import JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
@@ -106,10 +106,10 @@ class Grid:
 
     def day(self, number: int, jobs: int, parameters: int) -> None:
         """Submit the day's jobs and its sweep, and let all of them end. Raises SystemExit if they do not."""
-        self._send(*(JobSubmitted(request=JOB, owner=f"user{each % 10}") for each in range(jobs)))
+        self._send(*(WorkSubmitted(request=JOB, owner=f"user{each % 10}") for each in range(jobs)))
         if parameters:
             sweep = sweep_of([Parameter(Duration(SECOND))] * parameters, Duration(10 * MINUTE))
-            self._send(JobSubmitted(request=sweep, owner=f"user{number % 10}"))
+            self._send(WorkSubmitted(request=sweep, owner=f"user{number % 10}"))
         end = self.began + number * DAY
         while not self.koalad.quiescent:
             if self.agenda.now > end - HOUR:
@@ -126,7 +126,7 @@ class Grid:
             self._send(PruneRequested(work=tuple(jobs), before=before, records=True))
             self.run(MINUTE)
 
-    def _send(self, *events: JobSubmitted | PruneRequested) -> None:
+    def _send(self, *events: WorkSubmitted | PruneRequested) -> None:
         if not self.koalad.request(*events):
             raise SystemExit("koalad takes nothing: its store fails.")
 

@@ -558,7 +558,7 @@ def _a_held_sweep_skips_its_table() -> Any:
             return real(core, now, sweep, outcome, reason)
         sweep.state = JobState.HELD
         core.records.change_sweep(sweep)
-        return core.records.note(now, sweep.id, "job_held")
+        return core.records.note(now, sweep.id, "work_held")
 
     return patch.object(user_requests, "stop_sweep", stop_sweep)
 

@@ -139,7 +139,7 @@ def a_completed_cancel(job: int) -> Attempt:
     return replace(a_pending_cancel(job), state=AttemptState.CLEANED_UP)
 
 
-def a_line(job: int, kind: str = "job_submitted", **details: Any) -> History:
+def a_line(job: int, kind: str = "work_submitted", **details: Any) -> History:
     return History(job=JobId(job), at=Instant(1_900_000_000_000_000), kind=kind, details=details)
 
 
@@ -358,7 +358,7 @@ def test_a_job_is_replaced_and_keeps_its_history(store: Store) -> None:
     store.commit(Change(jobs=(a_job(1),), history=(a_line(1),)))
     store.commit(Change(jobs=(a_job(1, JobState.CLAIMING),), history=(a_line(1, "job_claimed"),)))
     assert store.jobs() == [a_job(1, JobState.CLAIMING)]
-    assert [line.kind for line in store.history(JobId(1))] == ["job_submitted", "job_claimed"]
+    assert [line.kind for line in store.history(JobId(1))] == ["work_submitted", "job_claimed"]
 
 
 def test_of_two_versions_in_one_change_the_last_is_kept(store: Store) -> None:
@@ -602,7 +602,7 @@ def test_history_keeps_order_and_json_details(store: Store) -> None:
 
 def test_a_reason_can_be_a_detail(store: Store) -> None:
     reason = Reason("eqw", "request", "It cannot start.", exit_status=1)
-    store.commit(Change(jobs=(a_job(1),), history=(a_line(1, "job_failed", reason=reason),)))
+    store.commit(Change(jobs=(a_job(1),), history=(a_line(1, "work_failed", reason=reason),)))
     assert Reason(**store.history(JobId(1))[0].details["reason"]) == reason
 
 

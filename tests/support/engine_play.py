@@ -16,7 +16,7 @@ from koalapy.model.events import (
     ClusterLost,
     ClusterMeasured,
     Event,
-    JobSubmitted,
+    WorkSubmitted,
     WrapperReported,
 )
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
@@ -114,7 +114,7 @@ class Play:
         return [*of_jobs, *(each for each in self.pilots.values() if not each.let_go)]
 
     def submit(self, *components: ComponentRequest, **request: object) -> JobId:
-        self.tell(JobSubmitted(request=make(*components, **request), owner="me"))
+        self.tell(WorkSubmitted(request=make(*components, **request), owner="me"))
         return max(self.jobs)
 
     def job(self, job: JobId) -> Job:

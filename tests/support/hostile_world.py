@@ -9,7 +9,7 @@ from koalapy.model.change import OutboxEntry
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node
 from koalapy.model.commands import CompareAds, Hint, SubmitAttempt
 from koalapy.model.errors import Reason, TransientError
-from koalapy.model.events import ClusterConnected, ClusterMeasured, Event, JobSubmitted, WrapperReported
+from koalapy.model.events import ClusterConnected, ClusterMeasured, Event, WorkSubmitted, WrapperReported
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
@@ -113,7 +113,7 @@ def measured(cluster: str, idle: Any) -> ClusterMeasured:
 
 def submit(processors: int = 2, cluster: str | None = None) -> Delivery:
     part = ComponentRequest(processors=processors, executable="true", cluster=cluster)
-    return Delivery((JobSubmitted(request=Request(name="job", components=(part,)), owner="me"),))
+    return Delivery((WorkSubmitted(request=Request(name="job", components=(part,)), owner="me"),))
 
 
 def reported(cluster: str, attempt: AttemptId, **facts: Any) -> WrapperReported:

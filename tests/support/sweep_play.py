@@ -16,10 +16,10 @@ from koalapy.model.events import (
     ClusterConnected,
     ClusterLost,
     ClusterMeasured,
-    JobSubmitted,
     ParametersEnded,
     ParametersReturned,
     ParametersWanted,
+    WorkSubmitted,
 )
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
@@ -109,7 +109,7 @@ class SweepPlay(Play):
             processors=processors,
             threads_per_process=processors,
         )
-        self.tell(JobSubmitted(request=make(template, parameters=space(count), **request), owner=owner))
+        self.tell(WorkSubmitted(request=make(template, parameters=space(count), **request), owner=owner))
         return max(self.sweeps)
 
     def record(self, sweep: JobId) -> Sweep:

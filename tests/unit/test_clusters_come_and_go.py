@@ -21,7 +21,7 @@ from koalapy.model.events import (
     ClusterLeft,
     ClusterMeasured,
     Event,
-    JobSubmitted,
+    WorkSubmitted,
 )
 from koalapy.model.identity import AttemptId
 from koalapy.model.request import RetryOn, WhenBusy
@@ -324,7 +324,7 @@ def driven(play: Play) -> tuple[Driver, Sent, MemoryStore, Play]:
 def test_no_command_to_a_cluster_that_has_left_is_kept_or_sent(driven: Any) -> None:
     driver, sent, store, play = driven
     request = play.job(play.submit(component(4, "alpha"), component(4, "beta"))).request
-    driver.step([Delivery((JobSubmitted(request=request, owner="me"),))])
+    driver.step([Delivery((WorkSubmitted(request=request, owner="me"),))])
     assert {entry.command.cluster for entry in store.load().outbox} == {"alpha", "beta"}
     driver.step([Delivery((ClusterLeft(name="alpha"),))])
     assert {entry.command.cluster for entry in store.load().outbox} <= {"beta", "gamma"}
@@ -337,7 +337,7 @@ def test_no_command_to_a_cluster_that_has_left_is_kept_or_sent(driven: Any) -> N
 def test_with_a_new_engine_all_goes_on_and_no_attempt_is_found_anew(driven: Any) -> None:
     driver, _, store, play = driven
     request = play.job(play.submit(component(4, "alpha"))).request
-    driver.step([Delivery((JobSubmitted(request=request, owner="me"),))])
+    driver.step([Delivery((WorkSubmitted(request=request, owner="me"),))])
     (job,) = store.jobs()
     attempt = AttemptId(job.id, 0, 1)
     driver.step([Delivery((AttemptSubmitted(attempt=attempt, batch_id="7", cluster="alpha"),))])
@@ -348,7 +348,7 @@ def test_with_a_new_engine_all_goes_on_and_no_attempt_is_found_anew(driven: Any)
     assert driver.engine.core.information.reachable == {"alpha", "beta", "gamma"}
     assert all(each.state is not None for each in driver.engine.core.information.clusters.values())
     driver.step([Delivery((AttemptSubmitted(attempt=attempt, batch_id="7", cluster="alpha"),))])
-    assert "component_found" not in [line.kind for line in store.history(job.id)]
+    assert "attempt_found" not in [line.kind for line in store.history(job.id)]
 
 
 def test_a_new_engine_knows_nothing_of_a_cluster_that_has_left(driven: Any) -> None:
@@ -369,7 +369,7 @@ def test_a_new_engine_knows_all_clusters_when_it_first_decides(driven: Any) -> N
     busy = replace(play.measurement("gamma").state, idle=8, others=8)
     driver.step([Delivery((ClusterMeasured(cluster="gamma", state=busy),), session=("gamma", 1))])
     for request in (of_gamma, of_alpha):
-        driver.step([Delivery((JobSubmitted(request=request, owner="me"),))])
+        driver.step([Delivery((WorkSubmitted(request=request, owner="me"),))])
     assert [job.state for job in store.jobs()] == [JobState.WAITING] * 2
     driver.step([Delivery((), renews=True)])
     assert [job.state for job in store.jobs()] == [JobState.WAITING] * 2  # the second does not pass the first

@@ -20,9 +20,9 @@ from koalapy.model.events import (
     CancelRequested,
     ClusterConnected,
     ClusterMeasured,
-    JobSubmitted,
     PruneRequested,
     StoreRestored,
+    WorkSubmitted,
 )
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job, Outcome
@@ -109,7 +109,7 @@ def driver(recorder: Recorder) -> Driver:
 
 
 def submit(driver: Driver) -> None:
-    driver.step([Delivery((JobSubmitted(request=REQUEST, owner="me"),))])
+    driver.step([Delivery((WorkSubmitted(request=REQUEST, owner="me"),))])
 
 
 def test_a_command_is_committed_before_it_is_sent(driver: Driver, recorder: Recorder) -> None:
@@ -158,7 +158,7 @@ def calls_to_cancel(jobs: int) -> int:
     driver.step(
         [Delivery((ClusterConnected(cluster="alpha", version="1"), ClusterMeasured(cluster="alpha", state=state)))]
     )
-    driver.step([Delivery((JobSubmitted(request=REQUEST, owner="me"),)) for _ in range(jobs)])
+    driver.step([Delivery((WorkSubmitted(request=REQUEST, owner="me"),)) for _ in range(jobs)])
     assert len(store.load().outbox) == jobs
     cancels = [Delivery((CancelRequested(JobId(number)),)) for number in range(1, jobs + 1)]
     calls = count_calls(lambda: driver.step(cancels))
@@ -245,7 +245,7 @@ def test_a_prune_on_a_full_disk_is_committed_once_and_loses_nothing(recorder: Re
 
 
 def test_an_event_is_acknowledged_after_its_commit(driver: Driver, recorder: Recorder) -> None:
-    event = JobSubmitted(request=REQUEST, owner="me")
+    event = WorkSubmitted(request=REQUEST, owner="me")
     driver.step([Delivery((event,), acknowledge=("alpha", 7, 3))])
     assert recorder.kinds == ["commit", "acknowledge", "send"]
 
@@ -300,7 +300,7 @@ def test_a_cancel_replaces_the_unsent_submit_of_its_attempt(driver: Driver, reco
 
 def test_a_caller_is_answered_after_the_commit(driver: Driver, recorder: Recorder) -> None:
     answers = []
-    event = JobSubmitted(request=REQUEST, owner="me")
+    event = WorkSubmitted(request=REQUEST, owner="me")
     driver.step([Delivery((event,), after=lambda step: answers.append((recorder.kinds[:], step.jobs[0].id)))])
     assert answers == [(["commit", "send"], JobId(1))]
 

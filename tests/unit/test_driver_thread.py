@@ -17,7 +17,7 @@ from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import Hint
 from koalapy.model.errors import Reason
-from koalapy.model.events import JobSubmitted
+from koalapy.model.events import WorkSubmitted
 from koalapy.model.identity import JobId
 from koalapy.model.records import Step
 from koalapy.model.request import ComponentRequest, Request
@@ -87,7 +87,7 @@ def store(tmp_path: Path) -> Iterator[SqlStore]:
 
 def submit(loop: DriverThread, key: str) -> "Future[Step]":
     done: Future[Step] = Future()
-    loop.deliver(Delivery((JobSubmitted(request=REQUEST, owner="mona", key=key),), after=done.set_result))
+    loop.deliver(Delivery((WorkSubmitted(request=REQUEST, owner="mona", key=key),), after=done.set_result))
     return done
 
 
@@ -208,7 +208,7 @@ def test_a_change_that_no_store_can_keep_is_not_tried_again(store: SqlStore) -> 
     loop.start()
     submit(loop, "before").result(PATIENCE_S)
     request = replace(REQUEST, directory="/tmp/a\0b")
-    loop.deliver(Delivery((JobSubmitted(request=request, owner="mona", key="bad"),)))
+    loop.deliver(Delivery((WorkSubmitted(request=request, owner="mona", key="bad"),)))
     while loop.trouble is None:
         loop.ask(lambda engine: None)
     assert loop.trouble.code == "broken"
@@ -282,7 +282,7 @@ def test_a_driver_that_broke_starves_the_watchdog(store: SqlStore, watchdog: Wat
     loop = loop_over(store, notifier=watchdog.notifier)
     loop.start()
     request = replace(REQUEST, directory="/tmp/a\0b")
-    loop.deliver(Delivery((JobSubmitted(request=request, owner="mona", key="bad"),)))
+    loop.deliver(Delivery((WorkSubmitted(request=request, owner="mona", key="bad"),)))
     while loop.trouble is None:
         loop.ask(lambda engine: None)
     watchdog.assert_starved()

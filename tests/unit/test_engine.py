@@ -11,9 +11,9 @@ from koalapy.model.errors import Reason
 from koalapy.model.events import (
     CancelRequested,
     HoldRequested,
-    JobSubmitted,
     MeasurementFailed,
     ReleaseRequested,
+    WorkSubmitted,
 )
 from koalapy.model.identity import JobId
 from koalapy.model.request import WhenBusy
@@ -119,8 +119,8 @@ def test_a_job_that_can_never_fit_fails_with_advice(play: Any) -> None:
 
 def test_two_submissions_with_the_same_key_make_one_job(play: Any) -> None:
     request = make(component(4))
-    play.tell(JobSubmitted(request=request, owner="me", key="k"))
-    play.tell(JobSubmitted(request=request, owner="me", key="k"))
+    play.tell(WorkSubmitted(request=request, owner="me", key="k"))
+    play.tell(WorkSubmitted(request=request, owner="me", key="k"))
     assert len(play.jobs) == 1
 
 
@@ -158,10 +158,10 @@ def test_two_cancels_in_one_batch_of_events_count_as_one(play: Any) -> None:
 
 def test_a_key_is_remembered_after_its_job_is_final(play: Any) -> None:
     request = make(component(4000))
-    play.tell(JobSubmitted(request=request, owner="me", key="k"))
+    play.tell(WorkSubmitted(request=request, owner="me", key="k"))
     assert play.job(JobId(1)).state is JobState.FAILED
-    play.tell(JobSubmitted(request=request, owner="me", key="k"))
-    play.tell(JobSubmitted(request=request, owner="somebody", key="k"))
+    play.tell(WorkSubmitted(request=request, owner="me", key="k"))
+    play.tell(WorkSubmitted(request=request, owner="somebody", key="k"))
     assert [job.owner for job in play.jobs.values()] == ["me", "somebody"]
 
 
@@ -186,7 +186,7 @@ def test_jobs_that_no_measurement_shows_yet_count_in_the_backlog() -> None:
     alpha = ClusterSettings(name="alpha", batch="slurm", backlog=4)
     play = Play(grid(alpha, queue_after=Duration(0)), sizes={"alpha": 8})
     play.tell(play.measurement("alpha", others=8))
-    asked = [JobSubmitted(request=make(component(3), when_busy=WhenBusy.QUEUE), owner="me") for _ in range(2)]
+    asked = [WorkSubmitted(request=make(component(3), when_busy=WhenBusy.QUEUE), owner="me") for _ in range(2)]
     play.tell(*asked)
     play.submit(component(3), when_busy=WhenBusy.QUEUE)
     assert [job.state for job in play.jobs.values()] == [JobState.CLAIMING, JobState.WAITING, JobState.WAITING]

@@ -200,7 +200,7 @@ def test_a_cancelled_attempt_has_not_failed(play: Any) -> None:
     (attempt,) = play.attempts(job)
     play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="ended", ending="cancelled"))
     assert play.job(job).components[0].state is ComponentState.CANCELLED
-    (ended,) = [each for each in play.history if each.kind == "component_ended"]
+    (ended,) = [each for each in play.history if each.kind == "attempt_ended"]
     assert "message" not in ended.details
 
 

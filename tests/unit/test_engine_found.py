@@ -33,7 +33,7 @@ def found(play: Any) -> list[tuple[Any, ...]]:
     return [
         (line.job, *(line.details[name] for name in ("component", "attempt", "cluster", "found", "by", "was")))
         for line in play.history
-        if line.kind == "component_found"
+        if line.kind == "attempt_found"
     ]
 
 
@@ -68,7 +68,7 @@ def test_an_attempt_that_ended_meanwhile_is_found_and_its_end_recorded_as_usual(
     restart(play)
     play.end(play.attempts(job)[0])
     assert found(play) == [(job, 0, 1, "alpha", "ended", "wrapper", "running")]
-    assert play.kinds.index("component_found") < play.kinds.index("component_ended")
+    assert play.kinds.index("attempt_found") < play.kinds.index("attempt_ended")
 
 
 def test_a_missing_attempt_is_not_found_until_there_is_a_sign_of_it(play: Any) -> None:
@@ -87,7 +87,7 @@ def test_a_submit_that_is_answered_after_a_restart_is_not_recorded_as_found(play
     play.tell(AttemptSubmitted(attempt=play.attempts(job)[0], batch_id="41"))
     play.tell(play.report(play.attempts(job)[0], "started"))
     assert found(play) == []
-    assert "component_submitted" in play.kinds
+    assert "attempt_submitted" in play.kinds
 
 
 def test_a_job_submitted_after_the_restart_is_not_recorded_as_found(play: Any) -> None:
@@ -105,7 +105,7 @@ def test_an_attempt_found_at_the_barrier_is_recorded_before_its_release(play: An
     play.tell(play.report(first, "at_barrier", at_barrier_at=play.now))
     play.come(second)
     assert found(play) == [(job, 0, 1, "alpha", "at_barrier", "wrapper", "at_barrier")]
-    assert play.kinds.index("component_found") < play.kinds.index("job_released")
+    assert play.kinds.index("attempt_found") < play.kinds.index("job_released")
 
 
 def test_a_confirmed_pending_cancel_is_recorded_in_the_history_of_its_job(play: Any) -> None:
@@ -125,8 +125,8 @@ def test_the_history_names_cluster_attempt_and_instants(play: Any) -> None:
     job = play.submit(component(8, "alpha"))
     play.run(job)
     play.end(play.attempts(job)[0])
-    (allocated,) = [line for line in play.history if line.kind == "component_allocated"]
-    (ended,) = [line for line in play.history if line.kind == "component_ended"]
+    (allocated,) = [line for line in play.history if line.kind == "attempt_allocated"]
+    (ended,) = [line for line in play.history if line.kind == "attempt_ended"]
     for line in (allocated, ended):
         assert (line.details["component"], line.details["attempt"], line.details["cluster"]) == (0, 1, "alpha")
     assert {"at_barrier_at", "released_at", "started_at", "ended_at", "exit_status", "state"} <= set(ended.details)

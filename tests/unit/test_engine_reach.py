@@ -287,7 +287,7 @@ def test_an_unreachable_cluster_makes_a_component_unknown_once(play: Any) -> Non
     play.run(job)
     play.lose("alpha")
     play.tell(ClusterLost(cluster="alpha", reason=BUSY_QUEUE))
-    assert play.kinds.count("component_unknown") == 1
+    assert play.kinds.count("attempt_unknown") == 1
 
 
 def test_the_next_attempt_does_not_wait_for_a_cluster_where_the_program_has_ended(play: Any) -> None:

@@ -12,9 +12,9 @@ from koalapy.model.events import (
     CancelRequested,
     ClusterConnected,
     HoldRequested,
-    JobSubmitted,
     ReleaseRequested,
     SubmissionFailed,
+    WorkSubmitted,
 )
 from koalapy.model.flow import Flow
 from koalapy.model.identity import JobId
@@ -40,7 +40,7 @@ class Flows(Play):
             for name, waits in after.items()
         )
         whole = Request(name="flow", components=(), jobs=jobs, on_failure=on_failure)
-        self.tell(JobSubmitted(request=whole, owner="me", key=key))
+        self.tell(WorkSubmitted(request=whole, owner="me", key=key))
         return max(job.id for job in self.jobs.values() if job.flow is not None)
 
     def request(self, name: str) -> Request:
@@ -199,7 +199,7 @@ def test_a_job_that_never_fits_fails_what_waits_for_it_in_the_same_commit(grid: 
         FlowJob(request=Request(name="large", components=(component(100),))),
         FlowJob(request=grid.request("b"), after=(0,)),
     )
-    grid.tell(JobSubmitted(request=Request(name="flow", components=(), jobs=jobs), owner="me"))
+    grid.tell(WorkSubmitted(request=Request(name="flow", components=(), jobs=jobs), owner="me"))
     assert grid.states("large", "b", "flow") == [FAILED] * 3
 
 
@@ -209,19 +209,19 @@ def test_a_job_may_wait_for_jobs_that_are_known_to_be_done(grid: Flows) -> None:
     for attempt in grid.attempts(first):
         grid.end(attempt)
     grid.obey()
-    grid.tell(JobSubmitted(request=make(component(4), after=(first,)), owner="me", done=(first,)))
+    grid.tell(WorkSubmitted(request=make(component(4), after=(first,)), owner="me", done=(first,)))
     assert grid.job(JobId(first + 1)).state is CLAIMING
 
 
 def test_a_job_is_not_accepted_while_a_prerequisite_is_not_known(grid: Flows) -> None:
-    grid.tell(JobSubmitted(request=make(component(4), after=(JobId(17),)), owner="me"))
+    grid.tell(WorkSubmitted(request=make(component(4), after=(JobId(17),)), owner="me"))
     assert not grid.jobs
 
 
 def test_the_roots_of_a_flow_wait_for_what_the_flow_waits_for(grid: Flows) -> None:
     first = grid.submit(component(4))
     jobs = (FlowJob(request=grid.request("a")), FlowJob(request=grid.request("b"), after=(0,)))
-    grid.tell(JobSubmitted(request=Request(name="flow", components=(), jobs=jobs, after=(first,)), owner="me"))
+    grid.tell(WorkSubmitted(request=Request(name="flow", components=(), jobs=jobs, after=(first,)), owner="me"))
     assert grid.states("a", "b", "flow") == [BLOCKED, BLOCKED, RUNNING]
     grid.tell(CancelRequested(first))
     grid.obey()

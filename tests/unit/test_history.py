@@ -9,7 +9,7 @@ import pytest
 from koalapy.cli.unknown import attempt_in_words
 from koalapy.model.identity import FIRST_PILOT, JobId
 from koalapy.model.job import History, Outcome
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import Instant
 from koalapy.views.history import SENTENCES, sentence
 
@@ -22,17 +22,14 @@ ATTEMPT = {"component": 1, "attempt": 2, "cluster": "delft"}
 def kinds() -> set[str]:
     """The kinds of lines that the engine writes, by its source."""
     found: set[str] = set()
-    rooms = [path for room in ("attempts", "coallocation", "scavenging") for path in (ENGINE / room).glob("*.py")]
+    rooms = [
+        path for room in ("attempts", "coallocation", "scavenging", "sites") for path in (ENGINE / room).rglob("*.py")
+    ]
     for path in (ENGINE / "engine.py", *rooms):
         for call in _NOTED.findall(path.read_text()):
-            found |= set(
-                re.findall(
-                    r'(?<!f)"((?:job|component|cluster|submission|output|cancel|attempt|store|sweep|launcher|black_hole)_[a-z_]+)"',
-                    call,
-                )
-            )
-    states = {f"component_{state}" for state in ComponentState}
-    return found | states | {f"job_{state}" for state in JobState if state.final}
+            found |= set(re.findall(r'(?<!f)"([a-z]+_[a-z_]+)"', call)[:1])
+    states = {f"attempt_{state}" for state in AttemptState if state is not AttemptState.SUBMITTING}
+    return found | states | {f"work_{state}" for state in JobState if state.final}
 
 
 def shown(kind: str, **details: Any) -> str:
@@ -41,7 +38,7 @@ def shown(kind: str, **details: Any) -> str:
 
 def test_every_kind_that_the_engine_writes_has_its_sentence() -> None:
     assert {"sweep_grown", "sweep_preempted", "black_hole_excluded"} <= kinds()
-    assert {"job_submitted", "component_found", "component_ended", "cluster_excluded", "cancel_completed"} <= kinds()
+    assert {"work_submitted", "attempt_found", "attempt_ended", "cluster_excluded", "cancel_completed"} <= kinds()
     assert kinds() <= set(SENTENCES)
 
 
@@ -64,7 +61,7 @@ def test_a_pending_cancel_on_a_reachable_cluster_is_shown_with_its_reason() -> N
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_no_outcome_is_a_code_word(outcome: Outcome) -> None:
-    text = shown("job_stopping", outcome=str(outcome), message="delft: It was lost.")
+    text = shown("work_stopping", outcome=str(outcome), message="delft: It was lost.")
     assert text.endswith(": delft: It was lost.")
     assert "(" not in text
     assert "_" not in text
@@ -75,7 +72,7 @@ def test_no_outcome_is_a_code_word(outcome: Outcome) -> None:
     [
         ("job_claimed", {"clusters": {"0": "vu", "1": "delft"}}, "Claimed: component 0 on vu, component 1 on delft."),
         (
-            "component_submitted",
+            "attempt_submitted",
             {**ATTEMPT, "batch_id": "41"},
             "Attempt 7.1.2 on delft is in the batch system, as job 41.",
         ),
@@ -86,35 +83,35 @@ def test_no_outcome_is_a_code_word(outcome: Outcome) -> None:
             "The batch system said: qsub: unknown queue",
         ),
         (
-            "component_found",
+            "attempt_found",
             {**ATTEMPT, "batch_id": "41", "found": "at_barrier", "by": "wrapper", "was": "at_barrier"},
             "Attempt 7.1.2 on delft (batch job 41) was found again when koalad reconnected: it waits at its barrier "
             "(it was at barrier before).",
         ),
         (
-            "component_found",
+            "attempt_found",
             {**ATTEMPT, "batch_id": "41", "found": "ended", "by": "batch system", "was": "running"},
             "Attempt 7.1.2 on delft (batch job 41) had ended before koalad reconnected, by its batch system.",
         ),
         (
-            "component_ended",
+            "attempt_ended",
             {**ATTEMPT, "batch_id": "41", "exit_status": 3, "code": "exit_status", "message": "It ended with 3."}
             | {"state": "failed", "started_at": AT, "ended_at": AT + 1_500_000},
             "Attempt 7.1.2 on delft (batch job 41) ended, with exit status 3 (started 2023-11-14T22:13:20.000000Z, "
             "ended 2023-11-14T22:13:21.500000Z): It ended with 3.",
         ),
         (
-            "component_ended",
+            "attempt_ended",
             {**ATTEMPT, "exit_status": 0, "state": "done"},
             "Attempt 7.1.2 on delft ended well, with exit status 0.",
         ),
         (
-            "job_requeued",
+            "work_requeued",
             {"state": "waiting", "submission_failures": 1, "completion_failures": 2, "message": "vu: It was lost."},
             "It waits in the queue again, after 1 submission failure and 2 completion failures: vu: It was lost.",
         ),
-        ("job_requeued", {"state": "held"}, "It is held."),
-        ("job_submitted", {"owner": "mona", "type": "sweep"}, "Submitted by mona; it is a sweep."),
+        ("work_requeued", {"state": "held"}, "It is held."),
+        ("work_submitted", {"owner": "mona", "type": "sweep"}, "Submitted by mona; it is a sweep."),
         ("sweep_admitted", {"runners": 1}, "It is admitted; no other sweep is active now."),
         ("sweep_admitted", {"runners": 3}, "It is admitted; 3 sweeps are active now."),
         (
@@ -122,14 +119,14 @@ def test_no_outcome_is_a_code_word(outcome: Outcome) -> None:
             {"cluster": "delft", "nodes": 2},
             "The batch system suspends 2 nodes on delft: nothing is lost, and the programs there pause.",
         ),
-        ("job_stopping", {"outcome": "done", "sweep": True}, "All its parameters are done, and its Launchers end."),
+        ("work_stopping", {"outcome": "done", "sweep": True}, "All its parameters are done, and its Launchers end."),
         ("cancel_requested", {"force": True}, "Its user cancelled it, without waiting for unreachable clusters."),
         (
             "cluster_excluded",
             {**ATTEMPT, "until_at": AT},
             "The cluster delft is excluded for this job until 2023-11-14T22:13:20.000000Z.",
         ),
-        ("component_ended", {"component": 1, "exit_status": 0}, "Component 1 ended well, with exit status 0."),
+        ("attempt_ended", {"component": 1, "exit_status": 0}, "Component 1 ended well, with exit status 0."),
     ],
 )  # fmt: skip
 def test_the_sentence_of_a_line(kind: str, details: dict[str, Any], text: str) -> None:
@@ -142,7 +139,7 @@ def test_a_kind_of_a_newer_koalapy_is_shown_by_its_name_and_details() -> None:
 
 
 def test_a_pilot_is_shown_by_its_own_number() -> None:
-    line = History(job=JobId(FIRST_PILOT + 8), at=AT, kind="component_running", details=ATTEMPT)
+    line = History(job=JobId(FIRST_PILOT + 8), at=AT, kind="attempt_running", details=ATTEMPT)
     assert sentence(line) == "Pilot p9 on delft runs."
     assert attempt_in_words("p9") == "pilot p9"
     assert attempt_in_words("7.0.1") == "attempt 7.0.1"

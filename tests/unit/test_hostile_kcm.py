@@ -13,7 +13,7 @@ from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Deliver, KcmConversation, Opening
 from koalapy.link.restore_check import IMPOSSIBLE, RestoreCheck
 from koalapy.link.session import Refused
-from koalapy.model.events import AttemptCleanedUp, JobSubmitted, WrapperReported
+from koalapy.model.events import AttemptCleanedUp, WorkSubmitted, WrapperReported
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
@@ -138,7 +138,7 @@ def run_honest(world: World) -> None:
     before = len(world.sent)
     part = ComponentRequest(processors=2, executable="true", cluster="good")
     request = Request(name="honest", components=(part,))
-    world.driver.step([Delivery((JobSubmitted(request=request, owner="me"),))])
+    world.driver.step([Delivery((WorkSubmitted(request=request, owner="me"),))])
     (attempt,) = {command.attempt for command in world.sent[before:] if command.cluster == "good"}
     at: dict[str, Any] = {"at_barrier_at": Instant(world.time)}
     world.driver.step([world.say("good", reported("good", attempt, **at))])
@@ -158,7 +158,7 @@ def test_whatever_one_cluster_says_the_others_jobs_go_on(seed: int) -> None:
     for turn in range(MESSAGES // 4):
         if turn % 100 == 0:
             request = Request(name="theirs", components=(part,))
-            world.driver.step([Delivery((JobSubmitted(request=request, owner="me"),))])
+            world.driver.step([Delivery((WorkSubmitted(request=request, owner="me"),))])
             run_honest(world)
         hostile.say()
     assert hostile.ended > 100

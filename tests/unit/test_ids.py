@@ -4,7 +4,7 @@ from engine_play import Play, make
 from sweep_play import SweepPlay
 
 from koalapy.coallocation.restored_store import skip_used_ids
-from koalapy.model.events import JobSubmitted
+from koalapy.model.events import WorkSubmitted
 from koalapy.model.identity import FIRST_PILOT, PILOTS_END
 from koalapy.model.job import Counters
 from koalapy.model.request import ComponentRequest
@@ -17,8 +17,8 @@ def test_a_job_does_not_get_a_launchers_id() -> None:
     play = SweepPlay()
     play.counters = Counters(next_job=FIRST_PILOT - 1)
     play.restart()
-    play.tell(JobSubmitted(request=WISH, owner="mona", key="last"))
-    play.tell(JobSubmitted(request=WISH, owner="mona", key="none"))
+    play.tell(WorkSubmitted(request=WISH, owner="mona", key="last"))
+    play.tell(WorkSubmitted(request=WISH, owner="mona", key="none"))
     assert [(job.id, job.key) for job in play.jobs.values()] == [(FIRST_PILOT - 1, "last")]
     assert play.counters.next_job == FIRST_PILOT
 
@@ -35,7 +35,7 @@ def test_a_sweep_gets_no_launcher_whose_id_does_not_fit_into_a_tag() -> None:
 
 def test_a_step_names_the_ids_that_it_gave_out() -> None:
     play = Play()
-    step = play.engine.handle(play.now, [JobSubmitted(request=WISH, owner="mona")])
+    step = play.engine.handle(play.now, [WorkSubmitted(request=WISH, owner="mona")])
     assert step.new == (1,)
     assert play.engine.handle(play.now, []).new == ()
 

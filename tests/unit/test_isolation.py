@@ -16,9 +16,9 @@ from koalapy.model.events import (
     AttemptSubmitted,
     ClusterConnected,
     FreeReported,
-    JobSubmitted,
     NeighbourConnected,
     NeighbourJoined,
+    WorkSubmitted,
 )
 from koalapy.model.neighbour import Relation
 from koalapy.model.request import ComponentRequest, Request
@@ -94,7 +94,7 @@ def test_a_quarantine_keeps_measurements_and_sessions_of_other_clusters(world: W
 
 def test_a_request_that_fails_in_the_engine_is_refused_to_its_user(world: World) -> None:
     answers: list[Any] = []
-    wrong = Delivery((JobSubmitted(request=None, owner="me"),), after=answers.append, refused=answers.append)  # type: ignore[arg-type]
+    wrong = Delivery((WorkSubmitted(request=None, owner="me"),), after=answers.append, refused=answers.append)  # type: ignore[arg-type]
     world.driver.step([submit(), wrong, submit()])
     (reason,) = answers
     assert isinstance(reason, Reason)
@@ -151,7 +151,7 @@ def test_a_neighbour_with_an_unstorable_report_is_quarantined_and_clusters_go_on
 def test_attempts_at_the_barrier_on_other_clusters_stay_there(world: World) -> None:
     """Wrappers report it once for each session, and the sessions of the other clusters continue."""
     parts = tuple(ComponentRequest(processors=2, executable="true", cluster=name) for name in ("good", "third"))
-    world.driver.step([Delivery((JobSubmitted(request=Request(name="two", components=parts), owner="me"),))])
+    world.driver.step([Delivery((WorkSubmitted(request=Request(name="two", components=parts), owner="me"),))])
     attempts = {command.cluster: command.attempt for command in world.sent}
     world.driver.step([world.say("good", reported("good", attempts["good"]))])
     world.driver.step([submit(processors=99), world.say("evil", measured("evil", None))])

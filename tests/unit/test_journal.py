@@ -19,7 +19,7 @@ from koalapy.model.change import OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.commands import Hint, SubmitAttempt
 from koalapy.model.errors import Reason, RequestError
-from koalapy.model.events import CancelRequested, ClusterConnected, ClusterLost, ClusterMeasured, Event, JobSubmitted
+from koalapy.model.events import CancelRequested, ClusterConnected, ClusterLost, ClusterMeasured, Event, WorkSubmitted
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.records import Step
 from koalapy.model.request import ComponentRequest, Request
@@ -45,9 +45,9 @@ def engine() -> Engine:
     return Engine(SETTINGS, of_jobs, Snapshot(instance=InstanceId("j0rna")), of_sweeps)
 
 
-def submitted(key: str = "", **fields: Any) -> JobSubmitted:
+def submitted(key: str = "", **fields: Any) -> WorkSubmitted:
     component = ComponentRequest(processors=4, executable="./program", **fields)
-    return JobSubmitted(request=Request(name="job", components=(component,)), owner="me", key=key)
+    return WorkSubmitted(request=Request(name="job", components=(component,)), owner="me", key=key)
 
 
 def measured(cluster: str, now: Instant, idle: int = 64) -> ClusterMeasured:
@@ -111,7 +111,7 @@ def test_it_is_bounded_in_bytes() -> None:
         recorded.handle(submitted(str(number), arguments=("x" * 100_000,), cluster="nowhere"))
         recorded.engine.records.take()
     kept = [each for batch in recorded.journal.taken().batches for each in batch.events]
-    size = sum(len(each.request.components[0].arguments[0]) for each in kept if isinstance(each, JobSubmitted))
+    size = sum(len(each.request.components[0].arguments[0]) for each in kept if isinstance(each, WorkSubmitted))
     assert 500_000 < size <= 2_000_000 + 2 * 16 * 100_000
 
 
@@ -189,7 +189,7 @@ def test_a_batch_that_fails_is_the_last_and_fails_again(monkeypatch: pytest.Monk
     original = Engine.handle
 
     def broken(made: Engine, now: Instant, events: Sequence[Event]) -> Step:
-        if any(isinstance(each, JobSubmitted) for each in events):
+        if any(isinstance(each, WorkSubmitted) for each in events):
             raise ZeroDivisionError("by nothing")
         return original(made, now, events)
 

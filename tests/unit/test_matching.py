@@ -16,9 +16,9 @@ from koalapy.model.events import (
     ClusterConnected,
     ClusterLeft,
     HoldRequested,
-    JobSubmitted,
     ReleaseRequested,
     SubmissionFailed,
+    WorkSubmitted,
 )
 from koalapy.model.identity import JobId
 from koalapy.model.job import Outcome
@@ -148,7 +148,7 @@ def test_the_end_of_the_list_counts_once_and_says_what_each_refused(reason: Reas
         game.obey()
     found = game.job(job)
     assert found.submission_failures == 1
-    said = [each for each in game.history if each.kind == "job_requeued"][-1].details["message"]
+    said = [each for each in game.history if each.kind == "work_requeued"][-1].details["message"]
     assert f"beta: {reason.message}" in said
     assert f"alpha: {reason.message}" in said
     assert clusters_of(game, job) == ["beta"]  # a new list
@@ -455,7 +455,7 @@ def test_an_answer_nobody_waits_for_changes_nothing() -> None:
     game = Play()
     job = JobAd("other.A", "", 1, 1)
     game.tell(AdsCompared((Answer(job, (Match(ClusterAd("nowhere", ()), Verdict.MATCH),)),)))
-    game.tell(JobSubmitted(request=make(component(4)), owner="me"))
+    game.tell(WorkSubmitted(request=make(component(4)), owner="me"))
     assert len([each for each in game.pending if isinstance(each, SubmitAttempt)]) == 1
 
 

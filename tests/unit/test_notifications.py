@@ -19,7 +19,7 @@ from koalapy.link.notifications import NotificationQueue
 from koalapy.model.change import OutboxEntry, Snapshot
 from koalapy.model.commands import AnnounceNotification, Command, SendNotification
 from koalapy.model.errors import Reason, RequestError
-from koalapy.model.events import CancelRequested, JobSubmitted, NotificationDue, NotificationTried, PruneRequested
+from koalapy.model.events import CancelRequested, NotificationDue, NotificationTried, PruneRequested, WorkSubmitted
 from koalapy.model.identity import JobId
 from koalapy.model.notification import (
     ENDS,
@@ -117,7 +117,7 @@ def test_a_job_that_is_cancelled_while_it_waits_notifies(play: Play) -> None:
 
 
 def test_a_job_that_can_never_fit_notifies_with_its_reason(play: Play) -> None:
-    commands = play.tell(JobSubmitted(request=make(component(1000, "alpha"), notify=(Notify(to=HOOK),)), owner="me"))
+    commands = play.tell(WorkSubmitted(request=make(component(1000, "alpha"), notify=(Notify(to=HOOK),)), owner="me"))
     [found] = [each for each in commands if isinstance(each, AnnounceNotification)]
     assert found.notification.id.on is NotifyOn.FAILED
     assert found.notification.reason is not None
@@ -127,7 +127,7 @@ def test_a_job_that_can_never_fit_notifies_with_its_reason(play: Play) -> None:
 def test_a_sweep_notifies_of_its_first_admission_and_its_end(play: Play) -> None:
     space = Space(axes=(Axis(sources=(Source(names=("x",), values=("1", "2")),), count=2),))
     commands = play.tell(
-        JobSubmitted(request=make(component(1), parameters=space, notify=(Notify(to=HOOK, on=ALL),)), owner="me")
+        WorkSubmitted(request=make(component(1), parameters=space, notify=(Notify(to=HOOK, on=ALL),)), owner="me")
     )
     [sweep] = play.sweeps
     assert announced(commands) == [f"{sweep}.started.0"]
@@ -235,7 +235,7 @@ def test_a_journal_has_no_url_and_no_argument() -> None:
     journal = Journal(policies, ScavengingPolicies(), failed=lambda taken: None)
     journal.begin(play.engine)
     request = make(component(1), notify=(Notify(to=HOOK), Notify(to=Program(words=("tell", "s3cr3t")))))
-    events = [JobSubmitted(request=request, owner="me")]
+    events = [WorkSubmitted(request=request, owner="me")]
     journal.handling(play.now, events)
     journal.handled(play.engine.handle(play.now, events))
     text = json.dumps(dump(journal.taken(), "1"))

@@ -11,7 +11,7 @@ from koalapy.information.kis import Information
 from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.commands import SubmitAttempt
-from koalapy.model.events import CancelRequested, ClusterConnected, ClusterMeasured, JobSubmitted, SubmissionFailed
+from koalapy.model.events import CancelRequested, ClusterConnected, ClusterMeasured, SubmissionFailed, WorkSubmitted
 from koalapy.model.identity import MAX_ATTEMPTS, JobId
 from koalapy.model.job import Job
 from koalapy.model.records import Records
@@ -116,7 +116,7 @@ def test_a_claim_that_cannot_be_made_takes_nothing() -> None:
     connected = ClusterConnected(cluster="alpha", version="22.05")
     engine.handle(NOW, [connected, ClusterMeasured(cluster="alpha", state=state(32))])
     assert engine.job(JobId(1)) is None
-    step = engine.handle(NOW, [JobSubmitted(request=make(component(32)), owner="me")])
+    step = engine.handle(NOW, [WorkSubmitted(request=make(component(32)), owner="me")])
     assert any(isinstance(command, SubmitAttempt) for command in step.commands)
 
 

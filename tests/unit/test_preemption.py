@@ -74,7 +74,7 @@ def test_the_youngest_jobs_are_vacated_and_no_more_than_are_needed() -> None:
     assert states(play, job, *jobs) == [C, R, R, S, S]
     assert [play.job(each).outcome for each in jobs[2:]] == [Outcome.VACATED] * 2
     kinds = [each.kind for each in play.history if each.job == job]
-    assert kinds == ["job_submitted", "job_preempts", "job_claimed"]
+    assert kinds == ["work_submitted", "job_preempts", "job_claimed"]
 
 
 def test_the_vacating_and_the_claim_are_one_step() -> None:

@@ -14,10 +14,10 @@ from koalapy.model.events import (
     AttemptForgotten,
     CancelRequested,
     ClusterConnected,
-    JobSubmitted,
     OutputCollected,
     PruneRequested,
     SubmissionFailed,
+    WorkSubmitted,
 )
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.records import Step
@@ -208,7 +208,7 @@ def test_after_a_restart_what_is_on_its_way_is_not_sent_again(play: Any) -> None
 
 def test_the_key_of_a_pruned_job_may_be_used_again(play: Any) -> None:
     play.measure(alpha=32, beta=16, gamma=16)
-    again = JobSubmitted(request=make(component(4, "alpha")), owner="me", key="k")
+    again = WorkSubmitted(request=make(component(4, "alpha")), owner="me", key="k")
     play.tell(again)
     job = max(play.jobs)
     play.tell(CancelRequested(job), after=Duration(MINUTE))

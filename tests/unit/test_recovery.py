@@ -144,7 +144,7 @@ def test_sweeps_and_their_pilots_have_a_line_of_their_own() -> None:
 )
 def test_an_attempt_that_is_found_again_is_reported_with_its_state(by: str, found: str, how: str) -> None:
     made = recovery(RUNNING)
-    line = attempt_line("component_found", batch_id="41", found=found, by=by, was="running")
+    line = attempt_line("attempt_found", batch_id="41", found=found, by=by, was="running")
     text = f"Attempt 7.0.1 on delft (batch job 41) was found again: {how}."
     assert lines(made, line) == [("attempt_found", text)]
     (_, last) = made.recovered.lines
@@ -154,29 +154,29 @@ def test_an_attempt_that_is_found_again_is_reported_with_its_state(by: str, foun
 
 def test_an_attempt_that_ended_meanwhile_is_reported_with_its_exit_status() -> None:
     made = recovery(RUNNING)
-    found = attempt_line("component_found", batch_id="41", found="ended", by="wrapper", was="running")
-    ended = attempt_line("component_ended", exit_status=3)
+    found = attempt_line("attempt_found", batch_id="41", found="ended", by="wrapper", was="running")
+    ended = attempt_line("attempt_ended", exit_status=3)
     text = "Attempt 7.0.1 on delft (batch job 41) had ended meanwhile with exit status 3."
     assert lines(made, found, ended) == [("attempt_ended", text)]
 
 
 def test_a_lost_attempt_is_reported() -> None:
     made = recovery(RUNNING)
-    ended = attempt_line("component_ended", message="It was lost: no sign of it was found any more.")
+    ended = attempt_line("attempt_ended", message="It was lost: no sign of it was found any more.")
     text = "Attempt 7.0.1 on delft was not found again: It was lost: no sign of it was found any more."
     assert lines(made, ended) == [("attempt_lost", text)]
 
 
 def test_an_end_after_the_attempt_was_found_is_not_reported() -> None:
     made = recovery(RUNNING)
-    lines(made, attempt_line("component_found", batch_id="41", found="running", by="wrapper", was="running"))
-    assert lines(made, attempt_line("component_ended", exit_status=0), line("job_done")) == []
+    lines(made, attempt_line("attempt_found", batch_id="41", found="running", by="wrapper", was="running"))
+    assert lines(made, attempt_line("attempt_ended", exit_status=0), line("work_done")) == []
 
 
 def test_a_doubtful_submit_is_reported_with_its_answer() -> None:
     made = recovery(SUBMITTING, outbox=(SUBMIT,))
     text = "Attempt 7.0.1 on delft (batch job 41) is in its batch system; its submit was in doubt."
-    assert lines(made, attempt_line("component_submitted", batch_id="41"), confirmed=(1,)) == [
+    assert lines(made, attempt_line("attempt_submitted", batch_id="41"), confirmed=(1,)) == [
         ("attempt_submitted", text)
     ]
     assert (made.recovered.unreported, made.recovered.unconfirmed) == (0, 0)
@@ -191,12 +191,12 @@ def test_a_barrier_is_reported_once_by_its_release() -> None:
     assert lines(made, line("job_released", processes=8)) == [
         ("job_released", "Job 7, which was at its barrier, was released.")
     ]
-    assert lines(made, line("job_stopping", outcome="done")) == []
+    assert lines(made, line("work_stopping", outcome="done")) == []
 
 
 def test_a_barrier_is_reported_once_by_its_end_without_release() -> None:
     made = recovery(AT_BARRIER)
-    stopping = line("job_stopping", outcome="submission_failure", message="After 2m delft had not started.")
+    stopping = line("work_stopping", outcome="submission_failure", message="After 2m delft had not started.")
     text = "Job 7, which was at its barrier, was given back: After 2m delft had not started."
     assert lines(made, stopping) == [("job_given_back", text)]
     assert lines(made, line("job_released", processes=8)) == []
@@ -209,13 +209,13 @@ def test_the_barrier_of_a_later_job_is_not_reported() -> None:
 def test_a_cleaned_up_attempt_is_reported() -> None:
     stopping = replace(RUNNING, state=JobState.STOPPING)
     made = recovery(stopping, outbox=(CANCEL, FORGET, FORGET), pending_cancels=())
-    assert lines(made, attempt_line("component_cleaned_up"), confirmed=(1,)) == [
+    assert lines(made, attempt_line("attempt_cleaned_up"), confirmed=(1,)) == [
         ("attempt_cancelled", "Attempt 7.0.1 on delft was cleaned up: nothing of it is left.")
     ]
     assert lines(made, confirmed=(2, 3)) == [
         ("directories_forgotten", "2 directories of past attempts on delft were forgotten.")
     ]
-    assert lines(made, attempt_line("component_cleaned_up"), confirmed=(99,)) == []
+    assert lines(made, attempt_line("attempt_cleaned_up"), confirmed=(99,)) == []
 
 
 def test_a_confirmed_pending_cancel_is_reported_with_its_directory() -> None:
@@ -274,6 +274,6 @@ def test_the_lines_are_bounded_and_the_oldest_are_dropped() -> None:
 def test_a_returned_report_does_not_change() -> None:
     made = recovery(RUNNING)
     before = made.recovered
-    lines(made, attempt_line("component_found", batch_id="41", found="running", by="wrapper", was="running"))
+    lines(made, attempt_line("attempt_found", batch_id="41", found="running", by="wrapper", was="running"))
     assert len(before.lines) == 1
     assert before.unreported == 1

@@ -20,8 +20,8 @@ from koalapy.model.events import (
     ClusterLost,
     ClusterMeasured,
     Event,
-    JobSubmitted,
     StoreRestored,
+    WorkSubmitted,
     WrapperReported,
 )
 from koalapy.model.identity import AttemptId, JobId
@@ -72,7 +72,7 @@ class World:
         self.sent: list[tuple[SubmitAttempt, bool]] = []
         self.time = 1000
         first = self._driver()
-        first.step([Delivery((JobSubmitted(request=request, owner="mona"),))])
+        first.step([Delivery((WorkSubmitted(request=request, owner="mona"),))])
         self.store = self.store.reopened()
         self.driver = self._driver()
         if restored:
@@ -132,13 +132,13 @@ def test_a_leap_leaves_ids_and_numbers_behind(world: World) -> None:
     assert (counters.next_job, counters.doubtful_below) == (2 + JOBS_AHEAD, 2)
     assert (world.store.epoch, world.store.next_number) == (9, 5001)
     assert [line.kind for line in world.store.history(JobId(1))][-1] == "store_restored"
-    world.tell(JobSubmitted(request=REQUEST, owner="mona"))
+    world.tell(WorkSubmitted(request=REQUEST, owner="mona"))
     assert [job.id for job in world.store.jobs()] == [1, 2 + JOBS_AHEAD]
 
 
 def test_a_doubtful_job_waits_until_all_clusters_are_heard_and_a_new_one_does_not(world: World) -> None:
     world.connect("big", 8)
-    world.tell(JobSubmitted(request=REQUEST, owner="mona"))
+    world.tell(WorkSubmitted(request=REQUEST, owner="mona"))
     assert world.submits == [("big", attempt(1, 2 + JOBS_AHEAD), False)]
     assert world.driver.engine.unrecalled_clusters == ["small"]
     assert world.store.jobs()[0].excluded == (("big", UNTIL_KNOWN), ("small", UNTIL_KNOWN))

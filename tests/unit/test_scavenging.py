@@ -333,7 +333,7 @@ def test_output_is_collected_before_a_sweep_is_done_and_no_node_is_held_meanwhil
     play.measure()
     assert play.launchers(sweep) == []
     assert play.staying(other), "a sweep that collects output leaves its nodes to others"
-    play.tell(HoldRequested(job=sweep))
+    play.tell(HoldRequested(work=sweep))
     assert (play.record(sweep).state, play.record(sweep).collecting) == (JobState.RUNNING, True)
     assert not any(isinstance(each, CollectOutput) for each in play.pending), "output is requested once"
     play.tell(OutputCollected(job=sweep, files=8, size=80))
@@ -344,7 +344,7 @@ def test_output_is_collected_before_a_sweep_is_done_and_no_node_is_held_meanwhil
 def test_missing_output_fails_a_sweep_and_a_cancel_needs_no_output() -> None:
     for event, state in (
         (OutputCollected(job=JobId(1), reason=Reason("no_output_file", "request", "Some are missing.", "")), "failed"),
-        (CancelRequested(job=JobId(1)), "cancelled"),
+        (CancelRequested(work=JobId(1)), "cancelled"),
     ):
         play = SweepPlay(ONE)
         sweep = play.sweep(4, stage_out=("out-{x}",))
@@ -439,7 +439,7 @@ def test_no_more_runners_are_active_than_max_runners() -> None:
     play = SweepPlay(ONE, max_runners=1)
     first, second = play.sweep(), play.sweep()
     assert play.record(second).state is JobState.WAITING
-    assert [each.kind for each in play.history if each.job == second] == ["job_submitted", "sweep_waits"]
+    assert [each.kind for each in play.history if each.job == second] == ["work_submitted", "sweep_waits"]
     play.tell(CancelRequested(first))
     play.go()
     assert play.record(second).state is JobState.RUNNING

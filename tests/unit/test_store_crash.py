@@ -58,7 +58,7 @@ def change(turn):
     return Change(
         jobs=(*(job(number, turn) for number in ids), job(1, turn)),
         counters=Counters(ids[-1] + 1, turn),
-        history=tuple(History(job=JobId(number), at=Instant(turn), kind="job_submitted") for number in ids),
+        history=tuple(History(job=JobId(number), at=Instant(turn), kind="work_submitted") for number in ids),
         sent=(OutboxEntry(turn, ForgetAttempt(cluster="vu", attempt=attempt)),),
         confirmed=(turn - 1,),
         attempts=(pending_cancel(attempt, turn), replace(pending_cancel(last, turn), state=AttemptState.CLEANED_UP)),

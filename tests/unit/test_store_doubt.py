@@ -33,7 +33,7 @@ JOB = Job(
 CHANGE = Change(
     jobs=(JOB,),
     sent=(OutboxEntry(1, ForgetAttempt(cluster="vu", attempt=AttemptId(JobId(1), 0, 1))),),
-    history=(History(job=JobId(1), at=Instant(5), kind="job_submitted"),),
+    history=(History(job=JobId(1), at=Instant(5), kind="work_submitted"),),
 )
 LINE = Change(history=(History(job=JobId(1), at=Instant(6), kind="line"),))
 
@@ -90,7 +90,7 @@ def test_a_repeated_commit_is_kept_once(store: SqlStore, backend: Unreliable, lo
     for what in losses:
         lose_commit(store, backend, what, LINE)
     store.commit(LINE)
-    assert [line.kind for line in store.history(JobId(1))] == ["job_submitted", "line"]
+    assert [line.kind for line in store.history(JobId(1))] == ["work_submitted", "line"]
     assert [each.number for each in store.load().outbox] == [1]
     assert store.next_number == 2
 
@@ -100,7 +100,7 @@ def test_an_equal_change_is_committed_again(store: SqlStore, backend: Unreliable
     lose_commit(store, backend, "answer", LINE)
     store.commit(LINE)
     store.commit(Change(history=LINE.history))
-    assert [line.kind for line in store.history(JobId(1))] == ["job_submitted", "line", "line"]
+    assert [line.kind for line in store.history(JobId(1))] == ["work_submitted", "line", "line"]
 
 
 @pytest.mark.parametrize("what", ["commit", "answer"])

@@ -34,7 +34,7 @@ def a_job(number: int) -> Job:
 
 
 def submission(number: int) -> Change:
-    line = History(job=JobId(number), at=Instant(5), kind="job_submitted")
+    line = History(job=JobId(number), at=Instant(5), kind="work_submitted")
     return Change(jobs=(a_job(number),), history=(line,))
 
 

@@ -60,7 +60,7 @@ def a_change(number: int) -> Change:
         jobs=(job,),
         counters=Counters(number + 1, number + 1),
         sent=(OutboxEntry(number, command),),
-        history=(History(job=job.id, at=Instant(number), kind="job_submitted"),),
+        history=(History(job=job.id, at=Instant(number), kind="work_submitted"),),
     )
 
 

@@ -106,7 +106,7 @@ def open_it(tmp_path: Path) -> Callable[[], SqlStore]:
             sent=tuple(a_command(number, number) for number in (1, 2, 3)),
             counters=Counters(next_job=6, next_pilot=FIRST_PILOT + 1),
             history=tuple(
-                History(job=JobId(1), at=Instant(at), kind="job_submitted", details={"n": at}) for at in (1, 2)
+                History(job=JobId(1), at=Instant(at), kind="work_submitted", details={"n": at}) for at in (1, 2)
             ),
             results=tuple(ResultBatch(JobId(4), "vu", attempt(FIRST_PILOT), (row,)) for row in rows),
             learned=Learned((Past("vu", 5),)),
@@ -272,7 +272,7 @@ def test_an_unreadable_record_of_another_table_hides_no_other(
     numbers = [batch.results[0].number for _, batch in store.results(JobId(4))]
     assert numbers == ([2] if table == "results" else [1, 2])
     kinds = [line.kind for line in store.history(JobId(1))]
-    assert kinds == ["job_submitted", "line_unreadable" if table == "history" else "job_submitted"]
+    assert kinds == ["work_submitted", "line_unreadable" if table == "history" else "work_submitted"]
     assert [each.name for each in store.unreadable()] == [name]
     assert [each.name for each in store.repair(unreadable.survey)] == [name]
     store.repair(partial(unreadable.drop, name=name))

@@ -36,7 +36,7 @@ JOB = Job(
     position=3,
     submitted_at=Instant(5),
 )
-LINE = History(job=JOB.id, at=Instant(5), kind="job_submitted")
+LINE = History(job=JOB.id, at=Instant(5), kind="work_submitted")
 
 NEXT = """
 import sqlalchemy as sa
@@ -140,7 +140,7 @@ def test_a_migration_keeps_the_records_of_an_older_store(old: Path, newer: Path)
         migrate(connection, newer)
     with writing(old / FILE_NAME) as connection:
         assert connection.exec_driver_sql("SELECT id, colour FROM jobs").all() == [(7, "red")]
-        assert connection.exec_driver_sql("SELECT kind FROM history").all() == [("job_submitted",)]
+        assert connection.exec_driver_sql("SELECT kind FROM history").all() == [("work_submitted",)]
         assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").all() == [("9999",)]
 
 

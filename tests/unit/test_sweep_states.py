@@ -10,7 +10,7 @@ from engine_play import INSTANCE, component, make
 from sweep_play import SweepPlay, space
 
 from koalapy.model.change import Snapshot
-from koalapy.model.events import CancelRequested, HoldRequested, JobSubmitted, OutputCollected, ReleaseRequested
+from koalapy.model.events import CancelRequested, HoldRequested, OutputCollected, ReleaseRequested, WorkSubmitted
 from koalapy.model.identity import JobId
 from koalapy.model.intervals import Intervals
 from koalapy.model.records import Records
@@ -143,9 +143,9 @@ def admitted_after_another(play: SweepPlay) -> None:
 def test_a_sweep_is_no_job_and_shares_ids_and_keys_with_jobs() -> None:
     play = SweepPlay()
     request = make(component(1), parameters=space(5))
-    play.tell(JobSubmitted(request=request, owner="me", key="one"))
+    play.tell(WorkSubmitted(request=request, owner="me", key="one"))
     play.submit(component(1))
-    play.tell(JobSubmitted(request=make(component(1)), owner="me", key="one"))
+    play.tell(WorkSubmitted(request=make(component(1)), owner="me", key="one"))
     assert (list(play.sweeps), list(play.jobs)) == ([1], [2])
     assert play.engine.records.work(JobId(1)) is play.engine.records.sweeps[JobId(1)]
     assert play.engine.job(JobId(1)) is None
@@ -155,7 +155,7 @@ def test_a_sweep_is_no_job_and_shares_ids_and_keys_with_jobs() -> None:
 def test_a_flow_counts_its_sweeps_and_a_blocked_one_says_what_it_waits_for() -> None:
     play = SweepPlay()
     parts = FlowJob(request=make(component(4))), FlowJob(request=make(component(1), parameters=space(5)), after=(0,))
-    play.tell(JobSubmitted(request=Request(name="flow", components=(), jobs=parts), owner="me"))
+    play.tell(WorkSubmitted(request=Request(name="flow", components=(), jobs=parts), owner="me"))
     first, sweep = JobId(2), JobId(3)
     found = explain(play.engine, play.now, play.record(sweep), worst_fit)
     assert summary(found) == "It waits until job 2 (job, claiming) is done."

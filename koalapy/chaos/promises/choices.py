@@ -17,7 +17,7 @@ class Choices:
     def committed(self, change: Change) -> None:
         jobs = {job.id: job for job in change.jobs}
         for line in change.history:
-            if line.kind == "job_stopping" and line.details.get("outcome") == "next_choice":
+            if line.kind == "work_stopping" and line.details.get("outcome") == "next_choice":
                 self._refused[line.job] = self._taken[line.job]
             elif line.kind == "choices_made":
                 self._refused.pop(line.job, None)

@@ -31,7 +31,7 @@ class Claims:
         """Check the claims of a change. `pilots`: those before it."""
         jobs = {job.id: job for job in change.jobs}
         for line in change.history:
-            if line.kind == "job_stopping" and line.job in jobs:
+            if line.kind == "work_stopping" and line.job in jobs:
                 self._check_barrier(line, jobs[line.job], decided)
         for each in change.attempts:
             if each.owner.kind is OwnerKind.SWEEP and each.id not in pilots:

@@ -13,21 +13,21 @@ from koalapy.model.states import JOB_TRANSITIONS, SWEEP_TRANSITIONS, JobState
 from koalapy.model.sweep import Sweep, Work
 
 _AFTER = {
-    "job_submitted": JobState.WAITING,
+    "work_submitted": JobState.WAITING,
     "prerequisites_done": JobState.WAITING,
     "sweep_admitted": JobState.RUNNING,
     "job_claimed": JobState.CLAIMING,
     "job_released": JobState.RUNNING,
-    "job_stopping": JobState.STOPPING,
+    "work_stopping": JobState.STOPPING,
     "job_ended_first": JobState.RUNNING,
-    "job_requeued": JobState.WAITING,
-    "job_unheld": JobState.WAITING,
-    "job_held": JobState.HELD,
-    "job_done": JobState.DONE,
-    "job_failed": JobState.FAILED,
-    "job_cancelled": JobState.CANCELLED,
+    "work_requeued": JobState.WAITING,
+    "work_unheld": JobState.WAITING,
+    "work_held": JobState.HELD,
+    "work_done": JobState.DONE,
+    "work_failed": JobState.FAILED,
+    "work_cancelled": JobState.CANCELLED,
 }
-_NEXT = {"job_held": Outcome.HOLD, "job_unheld": Outcome.GIVE_BACK}  # of a sweep that still returns its nodes
+_NEXT = {"work_held": Outcome.HOLD, "work_unheld": Outcome.GIVE_BACK}  # of a sweep that still returns its nodes
 _COUNTED = {"exit_status": RetryOn.EXIT, "killed": RetryOn.KILLED, "lost": RetryOn.LOST, "cluster_left": RetryOn.LOST}
 
 
@@ -69,7 +69,7 @@ class Jobs:
         if history.state is JobState.STOPPING and line.kind in _NEXT:
             history.outcome = _NEXT[line.kind]
             return
-        if line.kind == "job_requeued":
+        if line.kind == "work_requeued":
             after = self._requeued(history, work)
         table = SWEEP_TRANSITIONS if isinstance(work, Sweep) else JOB_TRANSITIONS
         legal = history.state is None or after in table[history.state]

@@ -40,12 +40,12 @@ class Preemption:
                 later = {*claimed[claimed.index(line.job) + 1 :], line.job}
                 self._check_need(jobs[line.job], before.get(line.job), victims, (later, going), decided, launchers)
                 self._vacated |= {each.id: each for each in victims}
-            elif line.kind == "job_requeued" and line.job in self._vacated:
+            elif line.kind == "work_requeued" and line.job in self._vacated:
                 self._check_back(jobs[line.job], self._vacated.pop(line.job))
-            elif line.kind in ("job_done", "job_cancelled", "job_failed"):
+            elif line.kind in ("work_done", "work_cancelled", "work_failed"):
                 vacated = self._vacated.pop(line.job, None)
                 promise(
-                    vacated is None or line.kind != "job_failed",
+                    vacated is None or line.kind != "work_failed",
                     Promise.COMES_BACK, "job", line.job, "was vacated and has failed",
                 )  # fmt: skip
 

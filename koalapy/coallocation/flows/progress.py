@@ -24,7 +24,7 @@ def stop_flow(core: Core, now: Instant, flow: Job, outcome: Outcome, reason: Rea
     """Cancel all jobs of the flow that are left. It ends with this outcome once the last of them has ended."""
     if flow.state is not JobState.STOPPING:
         core.records.change(flow, state=JobState.STOPPING, outcome=outcome, reason=reason)
-        core.records.note(now, flow.id, "job_stopping", outcome=str(outcome), flow=True, **code_and_message(reason))
+        core.records.note(now, flow.id, "work_stopping", outcome=str(outcome), flow=True, **code_and_message(reason))
     for each in jobs_of(core, flow):
         cancel_work(core, now, each, reason, force)
     if not core.prerequisites.left[flow.id] and flow.flow is not None:  # a repair of the store dropped the rest
@@ -66,7 +66,7 @@ def _end(core: Core, now: Instant, flow: Job, progress: Flow) -> None:
         core.records.change(flow, state=JobState.STOPPING, outcome=outcome)
     core.records.change(flow, state=JobState(str(outcome)), finished_at=now, reason=flow.reason or _CANCELLED[outcome])
     counts = {"done": progress.done, "failed": progress.failed, "cancelled": progress.cancelled}
-    core.records.note(now, flow.id, f"job_{outcome}", **counts, **code_and_message(flow.reason))
+    core.records.note(now, flow.id, f"work_{outcome}", **counts, **code_and_message(flow.reason))
 
 
 _CANCELLED = {

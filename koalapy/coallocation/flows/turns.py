@@ -68,7 +68,7 @@ def _fail(core: Core, now: Instant, job: Work, causes: _Causes) -> None:
     reason = Reason(PREREQUISITE_FAILED, "request", message, advice)
     core.records.change_work(job, state=JobState.FAILED, reason=reason, finished_at=now)
     named = [each.id for each in chain[:_LONGEST_CHAIN]]
-    core.records.note(now, job.id, "job_failed", code=reason.code, message=str(reason), chain=named)
+    core.records.note(now, job.id, "work_failed", code=reason.code, message=str(reason), chain=named)
 
 
 def _chain(job: Work, causes: _Causes) -> Iterator[Work]:

@@ -16,7 +16,7 @@ from koalapy.experiments.replay.job import ReplayJob
 from koalapy.experiments.replay.ran import Ran
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import CancelAttempt, ReleaseAttempt, SubmitAttempt
-from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, Event, JobSubmitted, WrapperReported
+from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, Event, WorkSubmitted, WrapperReported
 from koalapy.model.identity import AttemptId, JobId, instance_id
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request, WhenBusy
@@ -129,7 +129,7 @@ class Replay:
     def _submission(self, job: ReplayJob) -> Event:
         self._submitted += 1
         self._jobs[JobId(self._submitted)] = job  # the engine numbers jobs in the same order
-        return JobSubmitted(request=_request(job.components, job.walltime, job.when_busy, job.priority), owner=_OWNER)
+        return WorkSubmitted(request=_request(job.components, job.walltime, job.when_busy, job.priority), owner=_OWNER)
 
     def _submit(self, command: SubmitAttempt, answers: list[Event]) -> None:
         cluster = self._clusters[command.cluster]

@@ -12,7 +12,7 @@ from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings, Scavenge
 from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import Reason
-from koalapy.model.events import Event, JobSubmitted, OutputCollected
+from koalapy.model.events import Event, OutputCollected, WorkSubmitted
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.job import Job
 from koalapy.model.notification import NotificationId
@@ -229,7 +229,7 @@ class SimKoalad:
         if known is not None:
             self._accept(known)
             return True
-        return self.request(JobSubmitted(request=request, owner=OWNER, key=key), after=self._made(request, key))
+        return self.request(WorkSubmitted(request=request, owner=OWNER, key=key), after=self._made(request, key))
 
     def request(self, *events: Event, after: Callable[[Step], None] | None = None) -> bool:
         """Hand a user's request to koalad. Returns False if koalad does not take it."""

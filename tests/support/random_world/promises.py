@@ -91,7 +91,7 @@ class Promises:
 
     def _check_lost(self, line: History) -> None:
         """Check that a lost attempt was missing, on a cluster that was reachable for the whole time-out."""
-        if line.kind != "component_ended" or "no sign" not in str(line.details.get("message")):
+        if line.kind != "attempt_ended" or "no sign" not in str(line.details.get("message")):
             return
         grid, index = self._grid, line.details["component"]
         attempt = AttemptId(line.job, index, line.details["attempt"])

@@ -6,7 +6,7 @@ from random import Random
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.errors import Reason
-from koalapy.model.events import CancelRequested, HoldRequested, JobSubmitted, MeasurementFailed, ReleaseRequested
+from koalapy.model.events import CancelRequested, HoldRequested, MeasurementFailed, ReleaseRequested, WorkSubmitted
 from koalapy.model.identity import JobId
 from koalapy.model.request import ComponentRequest, Request, RetryOn, WhenBusy
 from koalapy.model.states import JobState
@@ -176,7 +176,7 @@ class Walk:
     def submit(self) -> None:
         if self.grid.engine.records.counters.next_job <= MOST_JOBS:
             key = self.rng.choice(("", "", "", "a", "b"))
-            self.grid.deliver(JobSubmitted(request=self._request(), owner="me", key=self._unused(key)))
+            self.grid.deliver(WorkSubmitted(request=self._request(), owner="me", key=self._unused(key)))
 
     def _unused(self, key: str) -> str:
         """The key, unless a final job has it: koalad's API answers for such keys."""

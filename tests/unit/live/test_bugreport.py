@@ -33,7 +33,7 @@ def test_it_holds_what_helps_and_no_secret(fresh: Any, shell: Callable[..., Docu
     assert SECRET in log.read_text()
     with log.open("a") as more:  # as koalad logs in text, and as it ends by a signal
         more.write(
-            f'component_ended output="it is {SECRET}"\nFatal Python error: Aborted\n  File "loop.py", line 70 in x\n'
+            f'attempt_ended output="it is {SECRET}"\nFatal Python error: Aborted\n  File "loop.py", line 70 in x\n'
         )
 
     for name, up in (("up.tar.gz", True), ("down.tar.gz", False)):

@@ -255,8 +255,8 @@ def test_jobs_and_show_have_the_promised_names(koala: Any, shell: Callable[..., 
     openapi.check(shown)
     assert shown["job"] == job
     kinds = [event["kind"] for event in shown["events"]]
-    assert kinds[0] == "job_submitted"
-    assert kinds[-1] == "job_done"
+    assert kinds[0] == "work_submitted"
+    assert kinds[-1] == "work_done"
     assert all(list(event)[:3] == ["at", "kind", "text"] for event in shown["events"])
     assert shown["events"] == sorted(shown["events"], key=lambda event: event["at"])
 

@@ -199,7 +199,7 @@ def test_every_attempt_and_every_retry_is_in_the_story(fresh: Any, shell: Callab
     assert [times.in_text(event["text"], at=event["at"]) for event in events] == told
     of_attempts = [event for event in events if event["kind"].startswith("component_")]
     assert all({"component", "attempt", "cluster"} <= set(event) for event in of_attempts)
-    (event,) = [event for event in events if event["kind"] == "component_ended" and event["attempt"] == 1]
+    (event,) = [event for event in events if event["kind"] == "attempt_ended" and event["attempt"] == 1]
     assert event["started_at"] <= event["ended_at"]
     assert event["exit_status"] == 137
 

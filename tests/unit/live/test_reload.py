@@ -189,8 +189,8 @@ def test_a_reload_shows_and_does_what_has_changed_while_jobs_run(one: Any) -> No
     assert one.end(job)["state"] == "done"
     assert pid_of(one) == pid
     kinds = [each["kind"] for each in one("show", job, "--json").document["events"]]
-    assert "component_found" not in kinds  # koalad has known it all the time
-    assert "component_unknown" in kinds  # until the new session with its cluster, whose poll has changed
+    assert "attempt_found" not in kinds  # koalad has known it all the time
+    assert "attempt_unknown" in kinds  # until the new session with its cluster, whose poll has changed
 
 
 def test_a_reload_that_would_lose_a_job_is_refused_as_a_whole(one: Any) -> None:
