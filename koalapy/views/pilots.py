@@ -1,7 +1,7 @@
 """The pilots of a grid: what `koala pilots` shows of them, and which of them join, leave or end now."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from koalapy.model.job import Job, job_value
 from koalapy.model.lease import holds_lease
 from koalapy.model.pilot import PilotRule, PilotState, is_bound, job_of_pilot, pilot_cluster, pilot_state
 from koalapy.model.request import PilotTerms
-from koalapy.model.states import JobState
+from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import MINUTE, Duration, Instant, format_duration
 from koalapy.policies.pilots import Kept
 from koalapy.views.clusters import LeftOn, left_on
@@ -25,7 +25,10 @@ _NO_ISOLATION = "no_isolation"  # in which no program may run, ever
 
 @dataclass(frozen=True, slots=True)
 class PilotView:
-    """One pilot. `left`: what koalapy has on it, or waits for there. `trouble`: why no job can be placed there now."""
+    """One pilot. `left`: what koalapy has on it, or waits for there. `trouble`: why no job can be placed there now.
+
+    For one that is no cluster yet, `trouble` is why not.
+    """
 
     job: Job
     left: LeftOn
@@ -67,8 +70,28 @@ def pilots(engine: Engine) -> list[PilotView]:
         name = pilot_cluster(row.id)
         known = clusters.get(name)
         draining, trouble = (known.settings.draining, known.trouble) if known is not None else (False, None)
+        if pilot_state(row) is PilotState.BINDING:
+            trouble = _why_not_bound(engine, row)
         found.append(PilotView(job_value(row), left_on(engine, name), draining, trouble))
     return found
+
+
+def _why_not_bound(engine: Engine, job: Job) -> Reason:
+    """Return why a pilot is no cluster yet: its own cluster is out of reach, or has not started its batch job."""
+    on = job.request.components[0].cluster or ""
+    known = engine.core.information.clusters.get(on)
+    advice = f"`koala explain {job.id}` says more."
+    if known is not None and known.trouble is not None:
+        return replace(known.trouble, message=f"{on} cannot be used: {known.trouble.message}")
+    attempt = next(iter(job.present), None)
+    if job.state is JobState.HELD:
+        return Reason("held", "request", "It is held.", f"`koala release {job.id}` releases it.")
+    if attempt is None:
+        return Reason("not_claimed", "cluster", f"It waits for {on}.", advice)
+    if attempt.state in (AttemptState.SUBMITTING, AttemptState.QUEUED):
+        why = f" ({attempt.pending_reason})" if attempt.pending_reason else ""
+        return Reason("in_queue", "cluster", f"Its batch job waits in the queue of {on}{why}.", advice)
+    return Reason("starting", "transient", f"Its batch job has started on {on}, and prepares itself.", advice)
 
 
 class Idle(NamedTuple):

@@ -135,18 +135,27 @@ def parent_of(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_one_whose_nodes_have_another_python_says_so_and_can_be_closed(grid: Any) -> None:
+# What `python` of a pilot's node does with the arguments -E -s -S -c CODE PROGRAM.
+OLD_PYTHON = 'exec python3 -E -s -S -c "import sys; sys.version_info = (3, 5, 2); $5" "$6"'
+
+
+@pytest.mark.parametrize(
+    ("instead", "words"),
+    [("exec /nowhere/python3", "{} has no {}"), (OLD_PYTHON, "{1} on {0} is Python 3.5.2, which is too old.")],
+    ids=["none", "too old"],
+)
+def test_one_whose_nodes_have_another_python_says_so_and_can_be_closed(grid: Any, instead: str, words: str) -> None:
     before = yaml.safe_load(grid.grid_file.read_text())
     python = grid.root / "python"
-    only_here = '[ -z "$KOALA_ALLOCATION_ENDS" ] || exec /nowhere/python3'
+    only_here = f'[ -z "$KOALA_ALLOCATION_ENDS" ] || {instead}'
     python.write_text(f'#!/bin/sh\n{only_here}\nexec python3 "$@"\n')
     python.chmod(0o755)
     other = SHORT | {"slots": 2, "shared": str(grid.root / "other"), "python": str(python)}
     grid.write_grid(before | {"clusters": before["clusters"] | {"other": other}})
     assert grid("reload").status == 0
     assert grid("pilots", "open", "other", "-n", "2", "--no-wait").status == 0
-    (pilot,) = grid.until(lambda: [each for each in listed(grid) if "does not start" in (each["reason"] or "")])
-    assert (pilot["state"], f"{pilot['name']} has no {python}" in pilot["reason"]) == ("bound", True)
+    (pilot,) = grid.until(lambda: [each for each in listed(grid) if str(python) in (each["reason"] or "")])
+    assert (pilot["state"], words.format(pilot["name"], python) in pilot["reason"]) == ("bound", True)
     assert pilot["reason"] in grid("pilots").out
     job = grid.submit(sh("exit 0", pilot["name"]))
     assert grid("pilots", "close", pilot["name"], "--drain").status == 0
