@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 from koalapy.coallocation.flows.progress import jobs_of, stop_flow
 from koalapy.coallocation.stop import cancel_work, stop_job, stop_sweep
@@ -62,40 +63,27 @@ def _add(
     """
     identity = core.records.new_job_id()
     assert identity is not None, "ids were counted before"
-    position = core.records.new_tail_position()
-    key = event.key if part_of is None else ""
-    state = JobState.RUNNING if flow is not None else JobState.BLOCKED if unmet else JobState.WAITING
+    common: dict[str, Any] = {
+        "id": identity,
+        "owner": event.owner,
+        "request": request,
+        "state": JobState.RUNNING if flow is not None else JobState.BLOCKED if unmet else JobState.WAITING,
+        "position": core.records.new_tail_position(),
+        "submitted_at": now,
+        "waiting_since": now,
+        "key": event.key if part_of is None else "",
+        "part_of": part_of,
+    }
+    details: dict[str, object]
     if request.parameters is not None:
-        details: dict[str, object] = {"type": "sweep"}
-        sweep = Sweep(
-            id=identity,
-            owner=event.owner,
-            request=request,
-            state=state,
-            position=position,
-            submitted_at=now,
-            waiting_since=now,
-            key=key,
-            count=request.parameters.count,
-            part_of=part_of,
-        )
-        core.records.add_sweep(sweep)
+        details = {"type": "sweep"}
+        core.records.add_sweep(Sweep(count=request.parameters.count, **common))
+    elif flow is not None:
+        details = {"type": "flow", "jobs": flow.count}
+        core.records.add(Job(flow=flow, started_at=now, **common))
     else:
-        details = {"type": "flow", "jobs": flow.count} if flow is not None else {"type": str(request.type)}
-        job = Job(
-            id=identity,
-            owner=event.owner,
-            request=request,
-            state=state,
-            position=position,
-            submitted_at=now,
-            started_at=now if flow is not None else None,
-            waiting_since=now,
-            key=key,
-            flow=flow,
-            part_of=part_of,
-        )
-        core.records.add(job)
+        details = {"type": str(request.type)}
+        core.records.add(Job(**common))
     core.prerequisites.enter(identity, unmet)
     if part_of is not None:
         details["flow"] = part_of
