@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from koalapy.engine import Engine
+from koalapy.last_known import LastKnown
 from koalapy.model.change import Change, EpochJump, OutboxEntry
 from koalapy.model.commands import Command, CompareAds, Hint, SubmitAttempt, destination_of
 from koalapy.model.errors import KoalaError, Reason
@@ -20,9 +21,7 @@ from koalapy.model.events import (
     ClusterConnected,
     ClusterLeft,
     ClusterLost,
-    ClusterMeasured,
     Event,
-    MeasurementFailed,
     NeighbourEvent,
     NeighbourLeft,
     StoreRestored,
@@ -32,7 +31,6 @@ from koalapy.model.records import Step
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
 from koalapy.outbox import Outbox
 
-_KEPT = {ClusterConnected, ClusterLost, ClusterMeasured, MeasurementFailed}  # the newest of each cluster
 _REPORT = "Nothing of it was done. Report this, with koalad's log."
 _QUARANTINED = "Nothing of it was taken up. koalad connects again after a while. Report this, with koalad's log."
 _LINK_FAILED = "koalad connects again after a while, and says it again. Report this, with koalad's log."
@@ -176,9 +174,7 @@ class Driver:
         self._recorder = recorder or NoRecorder()
         self._recorder.begin(engine)
         self._uncommitted: tuple[Change, Sequence[Delivery], Step] | None = None
-        self._ended: dict[str, int] = {}  # the epoch of each cluster's newest session that has ended
-        self._known: dict[str, tuple[Event, ...]] = {}  # by cluster the events that a new engine needs
-        self._sessions: dict[str, int] = {}  # the epoch of each cluster's newest session
+        self._known = LastKnown()
         self._groups: deque[_Group] = deque()  # groups of a failed batch that are yet to be handled again
         self._acting = False  # a committed step is being carried out, and must not be handled again
         self._group: _Group | None = None  # the group that is handled now
@@ -226,7 +222,9 @@ class Driver:
         if not change.empty:
             self._store.commit(change)
         self._uncommitted = None
-        self._learn(deliveries)
+        for each in deliveries:
+            self._known.learn(each.events, each.session, self.engine.core.left)
+            self._renewing |= each.renews
         self._acting = True
         self._act(change, deliveries, step)
         self._acting = False
@@ -272,7 +270,7 @@ class Driver:
         if group is None:
             again += self._apart(deliveries)
         else:
-            again += [_Group(cluster, (Delivery(self._known.get(cluster, ())),)) for cluster in self._accepted]
+            again += [_Group(cluster, (Delivery(self._known.of(cluster)),)) for cluster in self._accepted]
         self._groups.extendleft(reversed(again))
 
     def _go_on_anew(self) -> None:
@@ -284,7 +282,7 @@ class Driver:
             return
         self._renewing = False
         self._replace_engine()
-        known = [Delivery(events) for events in self._known.values()]
+        known = [Delivery(self._known.of(cluster)) for cluster in self._known.clusters]
         self._guarded(known, lambda: self._handle(self._clock.now(), known))
 
     def _replace_engine(self) -> None:
@@ -300,11 +298,12 @@ class Driver:
         Thereby a cluster whose measurements make the request of a user fail is identified.
         """
         users = [_Group(None, (each,)) for each in deliveries if _origin(each) is None]
-        names = dict.fromkeys([*self._known, *(name for each in deliveries if (name := _origin(each)) is not None)])
+        origins = [name for each in deliveries if (name := _origin(each)) is not None]
+        names = dict.fromkeys([*self._known.clusters, *origins])
         of_clusters = []
         for name in names:
             theirs = tuple(each for each in deliveries if _origin(each) == name)
-            of_clusters.append(_Group(name, (Delivery(self._known.get(name, ())), *theirs)))
+            of_clusters.append(_Group(name, (Delivery(self._known.of(name)), *theirs)))
         return users + of_clusters
 
     def _refuse(self, group: _Group, error: Exception) -> None:
@@ -318,40 +317,14 @@ class Driver:
             if refused is not None:
                 refused(Reason("not_understood", "ours", f"koalad failed over this request ({what}).", _REPORT))
             return
-        if self._known.get(cluster) and isinstance(self._known[cluster][0], ClusterLost) and not group.deliveries[1:]:
+        if self._known.is_lost(cluster) and not group.deliveries[1:]:
             raise error
         who = "neighbour" if is_site(cluster) else "cluster"
         reason = Reason("quarantined", "ours", f"What the {who} said made koalad fail ({what}).", _QUARANTINED)
-        self._ended[cluster] = self._sessions.get(cluster, 0)
-        for each in group.deliveries:
-            if each.session is not None:
-                self._ended[cluster] = max(self._ended[cluster], each.session[1])
-        if not is_site(cluster):
-            self._known[cluster] = (ClusterLost(cluster=cluster, reason=reason),)
+        sessions = [each.session for each in group.deliveries if each.session is not None]
+        self._known.quarantine(cluster, reason, [epoch for _, epoch in sessions])
         self._accepted[cluster] = None
         self._quarantine(cluster, reason, error)
-
-    def _learn(self, deliveries: Sequence[Delivery]) -> None:
-        """Keep the newest events of each cluster that a new engine needs; nothing of one that has left."""
-        for delivery in deliveries:
-            self._renewing |= delivery.renews
-            if delivery.session is not None:
-                self._sessions[delivery.session[0]] = delivery.session[1]
-            for event in delivery.events:
-                if isinstance(event, ClusterLeft):
-                    self._known.pop(event.name, None)
-                if type(event) not in _KEPT or event.cluster in self.engine.core.left:  # type: ignore[union-attr]
-                    continue
-                if isinstance(event, ClusterLost):
-                    self._known[event.cluster] = (event,)
-                elif isinstance(event, ClusterConnected):
-                    before = self._known.get(event.cluster, ())
-                    recalled = [each for each in before if isinstance(each, ClusterConnected) and each.recalled]
-                    self._known[event.cluster] = (*recalled[-1:], event)
-                elif isinstance(event, ClusterMeasured | MeasurementFailed):
-                    before = self._known.get(event.cluster, ())
-                    kept = [each for each in before if not isinstance(each, ClusterMeasured | MeasurementFailed)]
-                    self._known[event.cluster] = (*kept, event)
 
     def next_wakeup(self) -> Instant | None:
         return self.engine.next_wakeup()
@@ -366,7 +339,7 @@ class Driver:
             return []
         reason = host_slept(slept)
         ended = self._links.end_sessions(reason)
-        self._ended |= ended
+        self._known.end(ended)
         clusters = sorted(self.engine.core.information.reachable | ended.keys())
         clusters = [cluster for cluster in clusters if not is_site(cluster)]
         return [ClusterLost(cluster=cluster, reason=reason) for cluster in clusters]
@@ -377,10 +350,7 @@ class Driver:
         Such a delivery is neither handled nor acknowledged nor confirmed. It counts as lost with its session, and the
         KCM reports it again.
         """
-        if delivery.session is None:
-            return False
-        cluster, epoch = delivery.session
-        return epoch <= self._ended.get(cluster, -1)
+        return delivery.session is not None and self._known.is_over(delivery.session)
 
     def _epoch_jump(self, restored: list[StoreRestored]) -> EpochJump | None:
         if not restored:
@@ -449,7 +419,7 @@ class Driver:
             if cluster is None or self._renew is None:
                 raise
             failed.add(cluster)
-            self._ended[cluster] = max(self._ended.get(cluster, -1), self._sessions.get(cluster, -1))
+            self._known.end_newest(cluster)
             what = f"{type(error).__name__}: {str(error)[:200]}"
             reason = Reason("link_failed", "ours", f"koalad's link to the cluster failed ({what}).", _LINK_FAILED)
             self._quarantine(cluster, reason, error)

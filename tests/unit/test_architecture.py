@@ -32,6 +32,7 @@ DECIDING = (
     "engine.py",
     "driver.py",
     "outbox.py",
+    "last_known.py",
     "journal/journal.py",
     "journal/state.py",
     "journal/replay.py",
