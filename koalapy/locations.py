@@ -150,7 +150,7 @@ def _states() -> Path:
 
 
 def _directory(variable: str) -> Path | None:
-    """Return the directory that the variable names; None if it is unset or relative, as XDG's specification says."""
+    """Return the directory that the variable names; None if it is unset or relative, by XDG's specification."""
     path = Path(os.environ.get(variable) or ".")
     return path if path.is_absolute() else None
 

@@ -27,8 +27,8 @@ def main(argv=None) -> int:  # type: ignore[no-untyped-def]  # typing came with 
     Returns its exit status; 2 for wrong usage.
     """
     if sys.version_info < (3, 6):
-        said = "%d.%d.%d" % sys.version_info[:3]
-        sys.stderr.write("%s is Python %s, but koalapy needs 3.6 or later.\n" % (sys.executable, said))
+        version = "%d.%d.%d" % sys.version_info[:3]
+        sys.stderr.write("%s is Python %s, but koalapy needs 3.6 or later.\n" % (sys.executable, version))
         return _USAGE
     arguments = sys.argv[1:] if argv is None else argv
     if not arguments or arguments[0] not in _PARTS:

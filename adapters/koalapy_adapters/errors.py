@@ -26,10 +26,10 @@ class Result(NamedTuple):
 
         Of a traceback the last line is kept.
         """
-        said = (self.stderr.strip() or self.stdout.strip()).splitlines()
-        if _TRACEBACK in said:
-            said = said[: said.index(_TRACEBACK)] + said[-1:]
-        return "; ".join(line.strip() for line in said if line.strip())[:500]
+        lines = (self.stderr.strip() or self.stdout.strip()).splitlines()
+        if _TRACEBACK in lines:
+            lines = lines[: lines.index(_TRACEBACK)] + lines[-1:]
+        return "; ".join(line.strip() for line in lines if line.strip())[:500]
 
 
 class BatchError(Exception):

@@ -38,10 +38,10 @@ def session_keys(key: bytes, hello: RelayHello, challenge: RelayChallenge) -> Ke
     )
 
 
-def _proof(key: bytes, whose: str, *said: Any) -> str:
-    return proofs.proof(key, whose, *(str(field) for message in said for field in message))
+def _proof(key: bytes, whose: str, *fields_of: Any) -> str:
+    return proofs.proof(key, whose, *(str(field) for message in fields_of for field in message))
 
 
-def _transcript(*said: Any) -> bytes:
-    words = [str(field).encode("utf-8", "surrogatepass") for message in said for field in message]
+def _transcript(*fields_of: Any) -> bytes:
+    words = [str(field).encode("utf-8", "surrogatepass") for message in fields_of for field in message]
     return b"".join(b"%d:%s," % (len(word), word) for word in words)

@@ -12,8 +12,8 @@ def proof(key: bytes, *words: str) -> str:
 
     Each word is encoded with its length, so that no other words give the same.
     """
-    said = b"".join(b"%d:%s," % (len(word), word) for word in map(_bytes, words))
-    return hmac.new(key, said, hashlib.sha256).hexdigest()
+    data = b"".join(b"%d:%s," % (len(word), word) for word in map(_bytes, words))
+    return hmac.new(key, data, hashlib.sha256).hexdigest()
 
 
 def same(shown: object, expected: bytes) -> bool:

@@ -19,7 +19,7 @@ _RESERVED = "barrier/"
 
 
 class Misuse(Exception):
-    """Wrong usage; the text says what is wrong."""
+    """Wrong usage; the text states what is wrong."""
 
 
 def main(argv: List[str]) -> int:

@@ -2,7 +2,7 @@
 
 Both ends are the same machine. Each keeps the bytes that the other has not consumed yet, at most WINDOW, and sends them
 again when the other has missed some. Therefore the hops between the ends may lose frames, as a cut connection does;
-they may not reorder chunks. An end that hears nothing for its patience resets the stream.
+they may not reorder chunks. An end that receives nothing for its patience resets the stream.
 
     opening -> open -> finished, once both directions have ended and the other end has consumed everything
     opening, open -> reset, by either end, or after the patience
@@ -27,8 +27,8 @@ FRAMES = (OpenStream, StreamState, StreamReset, Chunk)
 
 WINDOW = 2 << 20  # bytes of one direction that may be on the way
 MOST_STREAMS = 256  # of one attempt at a time
-_REPORT = WINDOW // 8  # consumed bytes, after which the sender is told
-_BEATS = 4  # probes in the patience of an end that hears nothing
+_REPORT = WINDOW // 8  # consumed bytes, after which the sender is sent a credit
+_BEATS = 4  # probes in the patience of an end that receives nothing
 _OPENING_BEATS = 32  # of one that has not been open yet: a person may wait
 
 
@@ -85,7 +85,7 @@ class StreamEnd:
         self._opening = opening
         self.is_open = False  # the other end is there
         self.reset_by: Optional[StreamReset] = None  # why it was reset
-        self._heard_at = self._probed_at = now
+        self._received_at = self._probed_at = now
         self._out = bytearray()  # bytes that the other end has not consumed
         self._base = 0  # the offset of the first of them
         self._next = 0  # the offset that is sent next
@@ -139,7 +139,7 @@ class StreamEnd:
 
     def accept(self, now: int) -> List[Any]:
         """Begin: what the other end asked for is there."""
-        self.is_open, self._heard_at = True, now
+        self.is_open, self._received_at = True, now
         return [self._state(), *self._send()]
 
     def put(self, data: bytes) -> List[Any]:
@@ -187,7 +187,7 @@ class StreamEnd:
 
     def received(self, now: int, frame: Any) -> List[Any]:
         """React to a frame of this stream. One that breaks the rules resets the stream."""
-        self._heard_at = now
+        self._received_at = now
         if isinstance(frame, StreamReset):
             if not self.is_over:
                 self._close(frame)
@@ -205,14 +205,14 @@ class StreamEnd:
 
     def next_wakeup(self) -> int:
         """Return when to call `tick`. An end that is over is to be forgotten then; until then it answers."""
-        silent_at = self._heard_at + self.name.patience
+        silent_at = self._received_at + self.name.patience
         return silent_at if self.is_over else min(silent_at, self._probe_at)
 
     def tick(self, now: int) -> List[Any]:
         """Return what is due by `now`."""
         if self.is_over:
             return []
-        if now >= self._heard_at + self.name.patience:
+        if now >= self._received_at + self.name.patience:
             return self.reset("timed_out", "The other end of the stream has not answered in time.")
         if now >= self._probe_at:
             return self.resume(now)
@@ -220,7 +220,7 @@ class StreamEnd:
 
     def is_forgotten(self, now: int) -> bool:
         """Return whether nothing needs this end any more."""
-        return self.is_over and now >= self._heard_at + self.name.patience
+        return self.is_over and now >= self._received_at + self.name.patience
 
     # ---- inside
 
@@ -236,7 +236,7 @@ class StreamEnd:
     @property
     def _probe_at(self) -> int:
         beats = _BEATS if self.is_open else _OPENING_BEATS
-        return max(self._heard_at, self._probed_at) + self.name.patience // beats
+        return max(self._received_at, self._probed_at) + self.name.patience // beats
 
     def _probe(self) -> Any:
         return self._opening if self._opening is not None else self._state(again=True, asks=True)

@@ -37,7 +37,7 @@ class NeighbourSite(TypedDict):
     free: int | None
     """The most processors that could be had there, as it has reported last; null before its first report."""
     reported_at: Instant | None
-    told: int | None
+    sent_free: int | None
     """The most processors that it could have here, as this site has reported last."""
     added_by_command: bool
     """The grid file does not have it."""

@@ -37,7 +37,7 @@ def add_clusters(app: FastAPI, service: Service, calls: GridCalls, facts: Facts)
 
     @app.get("/v1/clusters/ads")
     def ads() -> answers.AdsAnswer:
-        """List what each cluster says of itself to requirements and ranks."""
+        """List the attributes of each cluster that requirements and ranks can name."""
         return documents.ads(service.ads())
 
     @app.post("/v1/reload")

@@ -46,7 +46,7 @@ def attach(
         document = koalad.show(job)
         kind = document["request"]["job"].get("interactive", "")
         if not kind or document["job"]["finished_at"] is not None:
-            koalad.terminal(job)  # refuses, and says why
+            koalad.terminal(job)  # refuses, with the reason
         if kind == Interactive.TERMINAL and not (sys.stdin.isatty() and sys.stdout.isatty()):
             message = f"Job {job} has a terminal, and there is none here to show it."
             raise RequestError("no_terminal", message, f"Use `koala attach {job}` in a terminal.")
@@ -88,7 +88,7 @@ def follow_attended(attendance: Attendance, kind: str, others: bool, prefix: boo
 
 
 def leave(job: int, why: BaseException) -> NoReturn:
-    """Say that the job runs on, and end the command: with 0 if the person detached.
+    """Print that the job continues, and end the command: with 0 if the person detached.
 
     Raises typer.Exit.
     """

@@ -262,7 +262,7 @@ class _Over:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Wait for the end in place of an error of the block, which only says that nothing can be sent any more."""
+        """Wait for the end in place of an error of the block, which only means that nothing can be sent any more."""
         try:
             yield
         except NotReachable:

@@ -86,7 +86,9 @@ def collect(locations: Locations) -> list[Part]:
     secrets = Secrets(answers.environments or ())
     parts = [
         Part("versions.json", "releases of koalapy, of Python and of libraries", _document(_versions())),
-        Part("status.json", "koalad's own state, and that of its clusters", _document(secrets.hidden(answers.said))),
+        Part(
+            "status.json", "koalad's own state, and that of its clusters", _document(secrets.hidden(answers.documents))
+        ),
     ]
     if locations.grid_file is not None:
         text = _end_of(locations.grid_file).decode(errors="replace")
@@ -118,7 +120,7 @@ class _Answers(NamedTuple):
     `environments`: the values of its jobs' environments, None if koalad did not return them.
     """
 
-    said: dict[str, Any]
+    documents: dict[str, Any]
     environments: set[str] | None
     journal: Mapping[str, Any] | None
 
@@ -126,12 +128,12 @@ class _Answers(NamedTuple):
 def _asked(grid: Path | str, jobs: list[int]) -> _Answers:
     try:
         with Grid(grid) as koalad:
-            said = {"status": koalad.status(), "clusters": koalad.clusters()}
+            documents = {"status": koalad.status(), "clusters": koalad.clusters()}
             values: set[str] = set()
             for job in jobs:
                 with suppress(RequestError):  # pruned meanwhile
                     values |= set(_environments(koalad.show(job)))
-            return _Answers(said, values, koalad.journal())
+            return _Answers(documents, values, koalad.journal())
     except KoalaError as error:
         return _Answers({"koalad": str(error)}, None, None)
 

@@ -36,14 +36,14 @@ def follow_output(
     job: int,
     output: File | None,
     errors: File | None,
-    tell: Callable[[Document], None],
+    notify: Callable[[Document], None],
     prefix: bool | None,
     reconnect_s: float,
     without: Writer | None = None,
 ) -> None:
     """Write the output of the job's processes as it arrives, until the job is final.
 
-    What has no file is not shown. `tell` is called with the job's document repeatedly. `prefix`: see Grid.output.
+    What has no file is not shown. `notify` is called with the job's document repeatedly. `prefix`: see Grid.output.
     `reconnect_s`: the seconds for which koalad may be unreachable. `without`: a process that is shown otherwise. Raises
     KoalaError, and NotReachable after that time.
     """
@@ -61,7 +61,7 @@ def follow_output(
         try:
             found = _look(koalad, job)
             reconnecting.answered(asked_at)
-            tell(found)
+            notify(found)
         except NotReachable as error:
             reconnecting.pause(error)
         else:

@@ -187,16 +187,16 @@ def _asked(given: dict[str, str]) -> list[Wish]:
     )
     print_message("Put blanks between several.")
     wishes: list[Wish] = []
-    for connect in _ask("Head nodes", _HERE, lambda said: _connections(said, hosts)):
+    for connect in _ask("Head nodes", _HERE, lambda line: _connections(line, hosts)):
         name = proposed_name(connect, [wish.name for wish in wishes])
         read = functools.partial(_wish, connect=connect, given=given, others=wishes)
         wishes.append(_ask(f"A name for {visible(connect)}", name, read))
     return wishes
 
 
-def _connections(said: str, hosts: Sequence[str]) -> list[str]:
+def _connections(line: str, hosts: Sequence[str]) -> list[str]:
     """Return the connections that a line names. Raises RequestError for an invalid word."""
-    words = said.replace(",", " ").split() if not said.startswith("command:") else [said]
+    words = line.replace(",", " ").split() if not line.startswith("command:") else [line]
     found = [_connect(word, hosts) for word in words]
     for connect in found:
         _check_connect(connect)

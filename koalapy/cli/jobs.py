@@ -63,7 +63,7 @@ def jobs(
 ) -> None:
     """List jobs, finished ones too, the newest last. A flow is one line, unless its jobs are asked for.
 
-    With --json all of them are listed, unless --last says how many.
+    With --json all of them are listed, unless --last limits their number.
     """
     if watch and (json or not out.is_terminal):
         print_message("koala: --watch needs a terminal, and no --json. Leave it out, and ask again.")

@@ -29,7 +29,7 @@ def match(
     """Show the clusters and groups of clusters that a job fits on now, the first choice first. Nothing is submitted.
 
     Below them are the other clusters, each with the reason: requirements that it does not meet, an attribute that it
-    does not say, or processors that are not idle.
+    does not have, or processors that are not idle.
     """
     with errors_reported(), Grid(grid) as koalad:
         job = sys.stdin.buffer if str(file) == "-" else file

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LOOK_S = 1.0
 _EXPLAIN_S = 5.0  # seconds in one state before the first explanation, and between two
 _QUIET_S = 2.0  # a job that ends within this time is not reported
-_MOST_TOLD = 20  # jobs that are reported one by one
+_MOST_LISTED = 20  # jobs that are reported one by one
 _RUNS = "It is running."  # an explanation that only repeats the state
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _PIPED_S = 10.0  # between two plain lines
@@ -81,7 +81,7 @@ def _when_over(
 class StateLines:
     """Prints the changes of jobs' states, and after a while the reasons why they wait.
 
-    For more than `_MOST_TOLD` jobs it prints only how many are final.
+    For more than `_MOST_LISTED` jobs it prints only how many are final.
     """
 
     def __init__(self, koalad: Grid) -> None:
@@ -95,7 +95,7 @@ class StateLines:
 
     def print_changes(self, *jobs: Document) -> None:
         """Print the changes since the last call. Each call must have all jobs of the wait."""
-        if len(jobs) > _MOST_TOLD:
+        if len(jobs) > _MOST_LISTED:
             return self._count(jobs)
         for job in jobs:
             self._print_change(job)

@@ -83,20 +83,20 @@ def without_equal_placements(rows: list[Settings], terms: "Terms") -> list[Setti
     return list({(each.queue, each.max_overtakes): each for each in reversed(rows)}.values())[::-1]
 
 
-def terms_of(trace: Path, settings: Settings, known: dict[str, int], said: WrittenOptions) -> "Terms":
+def terms_of(trace: Path, settings: Settings, known: dict[str, int], options: WrittenOptions) -> "Terms":
     """Return the terms of a replay. Raises RequestError for invalid options, and for a cluster of unknown size."""
     from koalapy.experiments.replay.jobs import Terms, header
     from koalapy.experiments.replay.sizes import sites, sizes
 
     names = [cluster.name for cluster in settings.clusters]
     by_name, comments = header(trace)
-    counts = processors_of(said.sizes)
+    counts = processors_of(options.sizes)
     return Terms(
         sizes=sizes(names, counts, known, by_name),
-        sites=None if said.sites is None else sites(names, dict(_assigned(said.sites, "--site")), comments),
-        most=said.most,
-        lenient=said.lenient,
-        grace=_grace(said.grace),
+        sites=None if options.sites is None else sites(names, dict(_assigned(options.sites, "--site")), comments),
+        most=options.most,
+        lenient=options.lenient,
+        grace=_grace(options.grace),
     )
 
 

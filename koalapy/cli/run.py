@@ -133,7 +133,7 @@ def _interactive(wanted: bool, terminal: bool | None, detach: bool) -> str | Non
 
 
 def _terminal_type() -> dict[str, str]:
-    """Return the variable that tells a program which escapes the terminal here understands."""
+    """Return the variable that names the escape sequences of the terminal here to a program."""
     return {"TERM": os.environ["TERM"]} if os.environ.get("TERM") else {}
 
 
@@ -159,8 +159,8 @@ def _components(
     if wrong := [index for index in optional if not 0 <= index < len(processors)]:
         message = f"--optional {wrong[0]} names no component: they are counted from 0 to {len(processors) - 1}."
         raise RequestError("bad_option", message, "Count the -n from 0.")
-    said = {key: value for key, value in shared.items() if value is not None}
-    components: list[dict[str, Any]] = [{"processors": count, **said} for count in processors]
+    given = {key: value for key, value in shared.items() if value is not None}
+    components: list[dict[str, Any]] = [{"processors": count, **given} for count in processors]
     for component, cluster in zip(components, clusters, strict=False):
         component["cluster"] = cluster
     for index in optional:
@@ -186,10 +186,10 @@ def _request(program: Sequence[str], components: Sequence[Document], job: Docume
     """
     executable, staged = executable_of(program[0])
     runs = {"executable": executable, "arguments": [*program[1:]]}
-    said = {key: value for key, value in job.items() if value is not None}
+    given = {key: value for key, value in job.items() if value is not None}
     return {
         "name": Path(executable).name,
-        **said,
+        **given,
         "components": [{**each, **runs} for each in components],
         "stage_in": [*staged, *job["stage_in"]],
     }

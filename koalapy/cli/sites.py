@@ -204,7 +204,7 @@ def _print_sites(found: "SitesAnswer") -> None:
                 each["relation"],
                 each["state"],
                 "" if each["free"] is None else str(each["free"]),
-                "" if each["told"] is None else str(each["told"]),
+                "" if each["sent_free"] is None else str(each["sent_free"]),
                 each["url"] or "it dials",
                 "" if each["reason"] is None else each["reason"]["message"],
             ]

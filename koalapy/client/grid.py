@@ -421,7 +421,7 @@ class Grid:
         return list(self._calls.call("GET", "/v1/clusters")["clusters"])
 
     def ads(self) -> answers.AdsAnswer:
-        """List what each cluster says of itself to requirements and ranks: schema koala.ads/1."""
+        """List the attributes of each cluster that requirements and ranks can name: schema koala.ads/1."""
         return cast("answers.AdsAnswer", self._calls.call("GET", "/v1/clusters/ads"))
 
     def match(
@@ -487,7 +487,7 @@ class Grid:
         """Hold processors of a cluster, which become a cluster of their own once they are there: schema koala.pilot/1.
 
         It ends after `walltime_s`, or after `idle_s` without a job. `shared`: jobs that do not name it are placed there
-        too. `isolate`: none, auto, bwrap or unshare; by default as the grid file says. `options`: queue, account, qos
+        too. `isolate`: none, auto, bwrap or unshare; by default as in the grid file. `options`: queue, account, qos
         and constraint of its batch job. A second request with the same `key` returns the same pilot. Returns at once.
         """
         body = {
@@ -533,7 +533,7 @@ class Grid:
     def invite_site(self, neighbour: str, *, relation: str = "sibling", url: str | None = None) -> answers.LineAnswer:
         """Make the line with which another site joins this one: schema koala.site_line/1.
 
-        `relation`: what the other site is to this one. `url`: where this one is reached, if `listen` does not say.
+        `relation`: what the other site is to this one. `url`: where this one is reached, if not by `listen`.
         """
         parameters = {"neighbour": neighbour, "relation": relation} | ({"url": url} if url else {})
         return cast("answers.LineAnswer", self._calls.call("GET", "/v1/sites/invitation", params=parameters))

@@ -50,7 +50,7 @@ class Terminal:
         self._send(Chunk(0, 0, b""))
 
     def resize(self, rows: int, columns: int) -> None:
-        """Tell the terminal the size of the window here. Raises NotReachable if koalad is gone."""
+        """Set the terminal to the size of the window here. Raises NotReachable if koalad is gone."""
         self._send(Control({"rows": rows, "columns": columns}))
 
     def read(self) -> Iterator[bytes]:

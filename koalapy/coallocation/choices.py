@@ -14,7 +14,7 @@ from koalapy.model.job import Choice, Job
 from koalapy.model.units import Instant
 
 BUSY = Reason("busy", "transient", "its processors were not idle any more.", "")
-_MOST_TOLD = 5  # choices whose reasons are in one sentence
+_MOST_LISTED = 5  # choices whose reasons are in one sentence
 
 
 def with_busy(choices: Sequence[Choice], before: int) -> tuple[Choice, ...]:
@@ -50,8 +50,10 @@ def has_another(job: Job) -> bool:
 
 def none_left(job: Job) -> Reason:
     """Return the reason of a job that could start on none of its choices, with what each of them refused."""
-    told = [f"{each}: {(each.refused or BUSY).message.removeprefix(f'{each}: ')}" for each in job.choices[:_MOST_TOLD]]
-    more = "" if len(job.choices) <= _MOST_TOLD else f" And {len(job.choices) - _MOST_TOLD} more."
+    refusals = [
+        f"{each}: {(each.refused or BUSY).message.removeprefix(f'{each}: ')}" for each in job.choices[:_MOST_LISTED]
+    ]
+    more = "" if len(job.choices) <= _MOST_LISTED else f" And {len(job.choices) - _MOST_LISTED} more."
     count = "Its only choice" if len(job.choices) == 1 else f"Each of its {counted_as(len(job.choices), 'choice')}"
-    message = f"{count} was refused: {' '.join(told)}{more}"
+    message = f"{count} was refused: {' '.join(refusals)}{more}"
     return Reason("choices_refused", "transient", message, f"`koala show {job.id}` lists them.")

@@ -82,23 +82,23 @@ def _give_up(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reaso
         return omit(core, now, attempt, reason, **reason_details(reason))
     named = attempt.request.cluster is not None
     refused_there = reason.whose == "cluster" or (reason.whose == "request" and bool(reason.command))
-    said = reason.on(attempt.cluster)
+    stated = reason.on(attempt.cluster)
     if not refused_there:
         outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE
-        return stop_job(core, now, job, outcome, said)
+        return stop_job(core, now, job, outcome, stated)
     if job.choices:
-        return stop_job(core, now, job, Outcome.SUBMISSION_FAILURE, said)
+        return stop_job(core, now, job, Outcome.SUBMISSION_FAILURE, stated)
     if named and reason.whose == "request":
-        return stop_job(core, now, job, Outcome.FAILED, said)
+        return stop_job(core, now, job, Outcome.FAILED, stated)
     kept = {cluster: until for cluster, until in job.excluded if until > now}
     kept[attempt.cluster] = Instant(now + EXCLUSION)
     core.records.change(job, excluded=tuple(kept.items()))
     core.records.note_attempt(now, attempt.id, attempt.cluster, "cluster_excluded", until_at=now + EXCLUSION)
     others = [name for name in core.information.could_take(attempt.request) if name not in dict(job.excluded)]
     if not named and others:
-        return stop_job(core, now, job, Outcome.GIVE_BACK, said)
+        return stop_job(core, now, job, Outcome.GIVE_BACK, stated)
     outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE
-    return stop_job(core, now, job, outcome, said)
+    return stop_job(core, now, job, outcome, stated)
 
 
 def apply_outcome(core: Core, now: Instant, job: Job) -> None:

@@ -174,7 +174,7 @@ def mismatch(job: JobAd, match: Match) -> Reason | None:
     lacking = lacking_attributes(job, match.ad)
     names = " and ".join(lacking)
     if match.verdict is Verdict.UNDEFINED or lacking:
-        what = f"it does not say {names}" if lacking else "the requirements are undefined there"
+        what = f"it has no {names}" if lacking else "the requirements are undefined there"
         advice = "Set it under `attributes` of the cluster in the grid file." if lacking else ""
         return Reason("undefined", "request", f"{what}, so the requirements are not met.", advice)
     what = "the requirements have no truth value there: they divide by zero, or mix texts and numbers."

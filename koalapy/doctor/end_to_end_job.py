@@ -61,11 +61,11 @@ def spread(session: KcmSession, options: dict[str, Any], patience_s: float) -> l
     return sorted(set(session.read(tag, "output").decode(errors="replace").split()))
 
 
-def _explained(trouble: Trouble, said: bytes) -> Trouble:
+def _explained(trouble: Trouble, output: bytes) -> Trouble:
     """Return the trouble, with the output of the batch system's launcher if node agents of other nodes are missing."""
     if trouble.reason.code not in _OF_AGENTS:
         return trouble
-    words = "; ".join(said.decode(errors="replace").split("\n"))[:_WORDS].strip("; ")
+    words = "; ".join(output.decode(errors="replace").split("\n"))[:_WORDS].strip("; ")
     advice = (
         "Ask the administrators why jobs start no processes on other nodes: are the batch system's daemons up on all of"
         " them, have they the same keys, and may nodes connect to each other?"

@@ -52,7 +52,7 @@ class Examiner:
         self._cluster, self._stop = cluster, stop
         self.session: KcmSession | None = None
         self._refused: Reason | None = None  # why no KCM could be started on the head node
-        self._said: deque[str] = deque(maxlen=20)  # lines of the head node's standard error
+        self._error_lines: deque[str] = deque(maxlen=20)  # lines of the head node's standard error
         self._python = ""
         self._ahead_s = 0.0
         self._shared = cluster.config["shared"] or "~/.koala"
@@ -92,14 +92,14 @@ class Examiner:
         connection, config = self._cluster.connection, self._cluster.config
         try:
             target = bootstrap.Target(config["shared"], config["python"])
-            channel = bootstrap.start(connection, packed(), target, self._said.append)
+            channel = bootstrap.start(connection, packed(), target, self._error_lines.append)
         except BatchError as error:
             self._refused = _at_login(reason_of_error(error))
             if error.code in _OF_PYTHON | _OF_SHARED:
                 return f"{connection.where} lets us in.", {"host": connection.where}
             raise Trouble(self._refused) from error
-        self._said.clear()  # drop the login's output: from now on the KCM writes
-        self.session = KcmSession(channel, dict(config), instance_id(secrets.token_bytes(5)), self._said)
+        self._error_lines.clear()  # drop the login's output: from now on the KCM writes
+        self.session = KcmSession(channel, dict(config), instance_id(secrets.token_bytes(5)), self._error_lines)
         if self._stop.is_set():
             raise Interrupted
         welcome = self.session.begin()
@@ -170,8 +170,11 @@ class Examiner:
         python = self._cluster.config["python"]
         self._seen = probe_job.look(self._agent, relay, self._cluster.patience_s, python)
         version = self._seen.answer.get("python")
-        said = f", with Python {version}" if version else ""
-        return f"A job has run on {self._seen.node}{said}.", {"node": self._seen.answer.get("node"), "python": version}
+        sentence = f", with Python {version}" if version else ""
+        return f"A job has run on {self._seen.node}{sentence}.", {
+            "node": self._seen.answer.get("node"),
+            "python": version,
+        }
 
     def _node_shared(self) -> Found:
         seen = self._looked()
@@ -270,13 +273,13 @@ def judge_clock(whose: str, skew_s: float, than: str, bound: bool = False) -> Fo
     """
     apart = abs(skew_s)
     at_least = "at least " if bound else ""
-    said = f"{whose} is {at_least}{apart:.1f} s {'ahead of' if skew_s > 0 else 'behind'} {than}."
+    sentence = f"{whose} is {at_least}{apart:.1f} s {'ahead of' if skew_s > 0 else 'behind'} {than}."
     if apart >= _BAD_SKEW_S:
         advice = "Ask the administrator to have it set by NTP: batch systems refuse what comes from another time."
-        raise Trouble(Reason("clock_skew", "cluster", said, advice))
+        raise Trouble(Reason("clock_skew", "cluster", sentence, advice))
     if apart >= _NOTED_SKEW_S:
-        raise Doubtful(f"{said} koalapy maps all times, but file times and credentials may suffer.")
-    return (f"{whose} agrees with {than}." if apart < 1 else said), {"ahead_s": round(skew_s, 3)}
+        raise Doubtful(f"{sentence} koalapy maps all times, but file times and credentials may suffer.")
+    return (f"{whose} agrees with {than}." if apart < 1 else sentence), {"ahead_s": round(skew_s, 3)}
 
 
 def launcher_environment_message(found: Mapping[str, Any]) -> str:
@@ -288,10 +291,10 @@ def launcher_environment_message(found: Mapping[str, Any]) -> str:
     used, loose = found["environment"], found["loose"]
     if used is None:
         return "Sweeps find no parallel environment, and no node of several processors: ask the administrators for one."
-    said = f"Sweeps use {used}" + (", as `scavenge.parallel_environment` says" if found["named"] else "")
+    sentence = f"Sweeps use {used}" + (", as `scavenge.parallel_environment` says" if found["named"] else "")
     if used == loose:
-        return f"{said}."
+        return f"{sentence}."
     if loose is not None:
-        return f"{said}; in {loose} their nodes would be free a second sooner."
+        return f"{sentence}; in {loose} their nodes would be free a second sooner."
     wanted = "`allocation_rule $pe_slots` and `control_slaves FALSE`"
-    return f"{said}; in one with {wanted} their nodes would be free a second sooner: ask the administrators for it."
+    return f"{sentence}; in one with {wanted} their nodes would be free a second sooner: ask the administrators for it."

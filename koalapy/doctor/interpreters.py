@@ -41,14 +41,14 @@ def find_pythons(connection: Connection) -> list[Python]:
     channel = connection.open(through_login_shell(_SCRIPT), lambda line: None)
     timer = threading.Timer(_PATIENCE_S, channel.close)
     timer.start()
-    said = b""
+    output = b""
     try:
         while data := channel.read(65_536):
-            said += data
+            output += data
     finally:
         timer.cancel()
         channel.close()
-    return parse(said.decode(errors="replace"))
+    return parse(output.decode(errors="replace"))
 
 
 def parse(text: str) -> list[Python]:

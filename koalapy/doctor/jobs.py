@@ -53,8 +53,8 @@ def patiently(session: KcmSession, tag: str, patience_s: float, wait: Callable[[
         if session.wait(tag, _runs, 0.01):
             return _while_running(wait)
     why = session.wait(tag, _why, 0.01)
-    said = f": {why}" if why else ""
-    raise Undecided(f"The job has waited for {patience_s:.0f} s in the queue{said}. Try again with more --patience.")
+    stated = f": {why}" if why else ""
+    raise Undecided(f"The job has waited for {patience_s:.0f} s in the queue{stated}. Try again with more --patience.")
 
 
 def stuck(bodies: Bodies) -> None:

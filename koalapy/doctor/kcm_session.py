@@ -75,12 +75,14 @@ class KcmSession:
     Every call that waits raises Interrupted after `interrupt`, and TransientError if the connection is lost.
     """
 
-    def __init__(self, channel: Channel, config: dict[str, Any], instance: InstanceId, said: Sequence[str]) -> None:
+    def __init__(
+        self, channel: Channel, config: dict[str, Any], instance: InstanceId, error_lines: Sequence[str]
+    ) -> None:
         """`config`: the fields of messages.ClusterConfig.
 
-        `said`: the lines of the KCM's standard error, as they arrive.
+        `error_lines`: the lines of the KCM's standard error, as they arrive.
         """
-        self._channel, self._instance, self._said = channel, instance, said
+        self._channel, self._instance, self._error_lines = channel, instance, error_lines
         self._clock = SystemClock()
         self._machine: SessionMachine[_Conversation] = SessionMachine("the head node", _TIMING, random.uniform)
         callbacks = Callbacks(
@@ -95,7 +97,7 @@ class KcmSession:
         self._session: Session
         self._opened = threading.Event()
         self._changed = threading.Condition()
-        self._heard: list[Any] = []
+        self._received: list[Any] = []
         self._welcome: wire.Welcome | None = None
         self._exchange: Exchange | None = None
         self._lost: Reason | None = None
@@ -194,7 +196,7 @@ class KcmSession:
         result: list[T] = []
 
         def happened() -> bool:
-            bodies = [body for body in self._heard if getattr(body, "tag", "") == tag]
+            bodies = [body for body in self._received if getattr(body, "tag", "") == tag]
             seen = found(bodies)
             if seen is not None:
                 result.append(seen)
@@ -266,7 +268,7 @@ class KcmSession:
         return self._conversation
 
     def _ended(self) -> Reason:
-        words = f": {self._said[-1].rstrip('.')}." if self._said else "."
+        words = f": {self._error_lines[-1].rstrip('.')}." if self._error_lines else "."
         return Reason("lost", "transient", f"The connection to the head node was lost{words}")
 
     def _perform(self, command: Command) -> None:
@@ -278,7 +280,7 @@ class KcmSession:
                 case _Note(wire.Welcome() as welcome):
                     self._welcome = welcome
                 case _Note(body):
-                    self._heard.append(body)
+                    self._received.append(body)
             self._changed.notify_all()
 
 

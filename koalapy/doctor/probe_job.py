@@ -125,9 +125,9 @@ def _read(data: bytes) -> dict[str, Any]:
 def _mistakes_in_exit_status(ended: wire.BatchStatus) -> int | None:
     """Return the mistakes in the exit status, as bits; None if it is not one of probe_program."""
     status = ended.exit_status
-    if status is None or not program.SAID <= status < program.TOO_OLD:
+    if status is None or not program.OURS <= status < program.TOO_OLD:
         return None
-    return status - program.SAID
+    return status - program.OURS
 
 
 def _no_answer(ended: wire.BatchStatus, python: str) -> Reason:
@@ -168,9 +168,9 @@ def relay_trouble(seen: Seen) -> Reason | None:
     """Return why the node does not reach the KCM's relay; None if it does."""
     if not seen.has(program.NO_RELAY):
         return None
-    said = "; ".join(f"{address}: {words}" for address, words in seen.answer.get("said", {}).items())
+    refusals = "; ".join(f"{address}: {words}" for address, words in seen.answer.get("errors", {}).items())
     message = f"The head node cannot be reached from {seen.node}: no connection to the relay."
     advice = (
         "Ask the administrators to let its nodes connect to unprivileged ports of the head node, or use files instead."
     )
-    return Reason("relay_blocked", "cluster", message, advice, words=said)
+    return Reason("relay_blocked", "cluster", message, advice, words=refusals)

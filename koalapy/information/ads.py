@@ -1,4 +1,4 @@
-"""A cluster's ad: what the grid file says of the cluster and what is measured, with the names of the GLUE schema.
+"""A cluster's ad: what the grid file states of the cluster and what is measured, with the names of the GLUE schema.
 
 GLUE 1.x is the schema by which the European grids published their computing elements; JDL files use its names.
 """
@@ -14,13 +14,13 @@ _MIB = 1 << 20  # GLUE's unit of memory
 
 def cluster_ad(known: Known, summary: ClusterSummary) -> ClusterAd:
     """Return the ad of a cluster. What is not known of it is not there, and so undefined."""
-    said = {name.casefold(): (name, value) for name, value in summary.settings.attributes}
+    found = {name.casefold(): (name, value) for name, value in summary.settings.attributes}
     for name, value in _measured(known, summary):
-        said.setdefault(name.casefold(), (name, value))
-    for key, (_, value) in [*said.items()]:
+        found.setdefault(name.casefold(), (name, value))
+    for key, (_, value) in [*found.items()]:
         if key in OTHER_NAMES:
-            said.setdefault(OTHER_NAMES[key].casefold(), (OTHER_NAMES[key], value))
-    return ClusterAd(summary.name, tuple(said.values()))
+            found.setdefault(OTHER_NAMES[key].casefold(), (OTHER_NAMES[key], value))
+    return ClusterAd(summary.name, tuple(found.values()))
 
 
 def _measured(known: Known, summary: ClusterSummary) -> Iterator[tuple[str, Value]]:

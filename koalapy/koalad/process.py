@@ -174,7 +174,7 @@ class KoaladProcess:
         return found
 
     def _reload(self) -> None:
-        """Read the grid file again, as SIGHUP requests. The log says what has changed, or why nothing has."""
+        """Read the grid file again, as SIGHUP requests. The log lists what has changed, or states why nothing has."""
         koalad = self._koalad
         try:
             if koalad is None:

@@ -1,6 +1,6 @@
 """The XML of the multistage co-allocation service (its section 4 and figure 3; docs/flows.md).
 
-It says the same as RSL: `<coallocate>` is the operator `+`, or `*` if another stands inside, and `<resource>` is `&`.
+It means the same as RSL: `<coallocate>` is the operator `+`, or `*` if another stands inside, and `<resource>` is `&`.
 """
 
 import re

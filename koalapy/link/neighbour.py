@@ -1,7 +1,7 @@
 """The conversation of koalad with the koalad of a neighbouring site: messages that arrive once and in order. Pure.
 
 Messages leave by the outbox and keep its numbers. A side keeps what it has sent until the other side has committed it.
-Each hello says what its sender has committed, and everything after that is sent again, in its order. So a cut
+Each hello states what its sender has committed, and everything after that is sent again, in its order. So a cut
 connection loses nothing, and the receiver recognises by the number what it has received before.
 """
 

@@ -15,13 +15,13 @@ from koalapy.model.events import StoreRestored
 CONNECTS = 1 << 32  # the epochs of one koalad's KCMs, so that the next koalad's are higher
 MOST_AHEAD = 10**9  # numbers of the outbox that a cluster may know of, and a restored store not
 MOST_EPOCHS_AHEAD = 10**6  # starts of koalad, likewise
-NUMBERS_AHEAD = 1_000_000  # of the outbox: beyond what this cluster has heard, what others may have
+NUMBERS_AHEAD = 1_000_000  # of the outbox: beyond what this cluster has received, what others may have
 
 
 class Verdict(Enum):
     FINE = "fine"
     AGAIN = "again"  # to be connected anew, once the jump of its epoch is committed
-    IMPOSSIBLE = "impossible"  # what it says cannot be true of any cluster: it is not to be believed
+    IMPOSSIBLE = "impossible"  # its report cannot be true of any cluster: it is not used
     REPLACED = "replaced"  # another koalad of this store is at work on the cluster
 
 

@@ -10,29 +10,29 @@ drivers.
                start, of a machine that never dials WAITING           none
     DIALING    connected                          GREETING            Send: hello, ping
                failed                             WAITING             Lost; Report
-    GREETING   received, with an answer: Accepted TALKING             Report; Send: the standing one
+    GREETING   received, with an answer: Accepted OPEN                Report; Send: the standing one
                received, with an answer: Refused  WAITING or ENDED    Close; Lost; Report
     GREETING,  received                           the same            Send, and those of the conversation
-    TALKING    wake: a ping is due                the same            Send: ping
+    OPEN       wake: a ping is due                the same            Send: ping
                wake: the other side is silent     WAITING             Close; Lost; Report
                wake, probed: see `Outage`         the same, WAITING   Probe; or Close, Lost, Report
                cut, failed, end                   WAITING             Close; Lost; Report
-    TALKING    send                               the same            Send, and those of the conversation
+    OPEN       send                               the same            Send, and those of the conversation
     WAITING    wake: the wait is over; retry      DIALING             Dial
     IDLE, WAITING, DIALING
-               offered                            TALKING             Adopt; Send: hello; Report
-    GREETING   offered, by the side that is kept  TALKING             Close; Adopt; Send: hello; Report
+               offered                            OPEN                Adopt; Send: hello; Report
+    GREETING   offered, by the side that is kept  OPEN                Close; Adopt; Send: hello; Report
                offered, by the other one          GREETING            Decline
-    TALKING    offered, a later one               TALKING             Close; Lost; Adopt; Send: hello; Report
-               offered, an earlier one            TALKING             Decline
+    OPEN       offered, a later one               OPEN                Close; Lost; Adopt; Send: hello; Report
+               offered, an earlier one            OPEN                Decline
     any        close                              ENDED               Close, if there is a session
     ENDED      any                                ENDED               none; connected: Close; offered: Decline
 
 An event that a state does not name changes nothing there. After a loss, `Reconnect` gives the length of the wait.
 
-**Either side may dial** the link between two sites. A side says hello over a connection that it has made only if it is
+**Either side may dial** the link between two sites. A side opens with a hello over its own connection only if it is
 still DIALING then. The other side is *offered* a connection with this hello, and answers with its own if it adopts the
-connection. If both say hello at the same time, both keep the same one of the two: that of the side whose name comes
+connection. If both send a hello at the same time, both keep the same one of the two: that of the side whose name comes
 first. A side that offers a later connection has lost the session, so the offer replaces it. An earlier offer was
 overtaken by the session, and its side has given it up. Thereby both sides have the same one session in the end.
 (RFC 4271, 6.8, has the same rule for BGP, by numbers of routers.)
@@ -59,13 +59,13 @@ class State(Enum):
     IDLE = "idle"
     DIALING = "dialing"
     GREETING = "greeting"
-    TALKING = "talking"
+    OPEN = "open"
     WAITING = "waiting"
     ENDED = "ended"
 
     @property
     def has_session(self) -> bool:
-        return self in (State.GREETING, State.TALKING)
+        return self in (State.GREETING, State.OPEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """Close the connection on which this conversation was offered; nothing was said over it."""
+    """Close the connection on which this conversation was offered; nothing was sent over it."""
 
     conversation: Any
 
@@ -227,7 +227,7 @@ class SessionMachine(Generic[T]):
 
     def conversation_of(self, epoch: int) -> T | None:
         """Return the conversation of the session of this epoch; None unless it takes commands now."""
-        return self.conversation if self.state is State.TALKING and self.epoch == epoch else None
+        return self.conversation if self.state is State.OPEN and self.epoch == epoch else None
 
     # ---- the way to a session
 
@@ -257,7 +257,7 @@ class SessionMachine(Generic[T]):
             return [Decline(conversation)]
         if self.state is State.GREETING:
             commands = [Close()]
-        elif self.state is State.TALKING:
+        elif self.state is State.OPEN:
             if epoch <= self._their_epoch:
                 return [Decline(conversation)]
             commands = self._lose(now, REPLACED, Close(REPLACED))
@@ -320,7 +320,7 @@ class SessionMachine(Generic[T]):
         """
         if standing:
             self._standing = outgoing
-        if self.state is not State.TALKING or self.conversation is None or epoch not in (None, self.epoch):
+        if self.state is not State.OPEN or self.conversation is None or epoch not in (None, self.epoch):
             return []
         return self._react(now, outgoing(self.conversation))
 
@@ -393,7 +393,7 @@ class SessionMachine(Generic[T]):
         return [*commands, *reaction.commands]
 
     def _accepted(self, now: Instant, host: str, version: str) -> list[Command]:
-        self.state = State.TALKING
+        self.state = State.OPEN
         self.status = LinkStatus(self._name, "connected", None, host, version)
         self._reconnect.allow()
         again = self.send(now, self._standing) if self._standing is not None else []
@@ -405,7 +405,7 @@ class SessionMachine(Generic[T]):
         Checked at each ping.
         """
         timing, silent = self._timing, Duration(now - self._outage.received_at)
-        longest = self._silence if self.state is State.TALKING else max(self._silence, _duration(timing.welcome))
+        longest = self._silence if self.state is State.OPEN else max(self._silence, _duration(timing.welcome))
         if silent + _duration(timing.ping) // 2 < longest:
             return None
         message = f"Nothing has come from {self._name} for {silent / SECOND:.0f} s."

@@ -63,7 +63,7 @@ class ClusterSettings:
     """The settings of a cluster that decisions depend on. `backlog`: None stands for the cluster's size.
 
     `draining`: nothing is placed there any more, and sweeps give its nodes back. `only_named`: components that do not
-    name the cluster are not placed there. `attributes`: what the grid file says of the cluster to requirements and
+    name the cluster are not placed there. `attributes`: what the grid file states of the cluster for requirements and
     ranks.
     """
 

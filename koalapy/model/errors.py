@@ -15,7 +15,7 @@ Whose = Literal["transient", "cluster", "request", "ours"]
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why something failed or waits: one sentence that says what is wrong, and one that says what to do.
+    """Why something failed or waits: one sentence states what is wrong, and one what to do.
 
     `command`, `exit_status` and `words` are those of the batch system, if it was involved. A NUL character, which a
     program may have written, is spelled out: no record can hold one.

@@ -81,7 +81,7 @@ class ClusterLeft:
     name: str
 
 
-# ---- about neighbours, and from links to them: `neighbour` is the origin, and speaks for itself only
+# ---- about neighbours, and from links to them: `neighbour` is the origin, and reports about itself only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +242,7 @@ class ClusterConnected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterLost:
-    """The connection was lost, or could not be made; `reason` says why in one sentence."""
+    """The connection was lost, or could not be made; `reason` states why in one sentence."""
 
     cluster: str
     reason: Reason
@@ -325,7 +325,7 @@ class WrapperReported:
     """All that the wrapper knows of its attempt. The same report may be repeated, and phases may be skipped.
 
     `phase`: started (the batch job runs), at_barrier, released, running, ended. `ending`, once ended: exited, killed,
-    walltime, left_barrier, void, restarted, cancelled, or failed (could not start; `reason` says why).
+    walltime, left_barrier, void, restarted, cancelled, or failed (could not start; `reason` states why).
     """
 
     attempt: AttemptId

@@ -1,4 +1,4 @@
-"""Matchmaking: what a job asks of clusters, what a cluster says of itself, and the outcome of their comparison."""
+"""Matchmaking: what a job requires of clusters, the attributes of a cluster, and the outcome of their comparison."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,7 +27,7 @@ ALIASES = (
 )
 OTHER_NAMES = {one.casefold(): other for pair in ALIASES for one, other in (pair, pair[::-1])}
 _MEASURED = ("Name", "Network", "LRMSType", "LRMSVersion", "TotalCPUs", "FreeCPUs", "WaitingJobs")
-# What no grid file may say, since koalapy knows it.
+# What no grid file may set, since koalapy measures it.
 MEASURED = frozenset(name.casefold() for each in _MEASURED for name in (each, OTHER_NAMES.get(each.casefold(), each)))
 
 
@@ -37,7 +37,7 @@ class Verdict(StrEnum):
     MATCH = "match"
     NO_MATCH = "no_match"
     UNDEFINED = "undefined"  # an attribute that decides is not in the cluster's ad
-    ERROR = "error"  # the value is none: a text was divided, say, or the result is no truth value
+    ERROR = "error"  # the value is none: a text was divided, for example, or the result is no truth value
 
 
 @dataclass(frozen=True, slots=True)

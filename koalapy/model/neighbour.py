@@ -33,7 +33,7 @@ class Neighbour:
 
     `instance`: that of the neighbour's store. `received`: the number of the newest message of that store. Messages of a
     lower number were handled already. `free`: the processors that the neighbour reported last, `reported_at` when.
-    `told`: those that it was sent last. `gone`: the neighbour was removed, and so is its record.
+    `sent_free`: the number that it was sent last. `gone`: the neighbour was removed, and so is its record.
 
     `leases`: those over this link, both ways, and the requests for them. `refusals`: why it did not serve jobs that
     wait here. `next_lease`: the number of the next request to it. `lent`, `borrowed`: processor-microseconds of the
@@ -46,7 +46,7 @@ class Neighbour:
     received: int = 0
     free: int | None = None
     reported_at: Instant | None = None
-    told: int | None = None
+    sent_free: int | None = None
     gone: bool = False
     leases: tuple[Lease, ...] = ()
     refusals: tuple[Refusal, ...] = ()

@@ -144,7 +144,7 @@ class PilotTerms:
     """The terms of a pilot: a job whose processors are a cluster of their own for as long as it runs.
 
     `idle`: it ends after so long without anything to run. `shared`: jobs that do not name it are placed there too.
-    `kept`: koalapy opened it by itself, as the grid file says. `lent`: it holds a lease of a neighbouring site, and is
+    `kept`: koalapy opened it by itself, by the grid file. `lent`: it holds a lease of a neighbouring site, and is
     no cluster here. `isolate`: how programs there are isolated; `visible`: the directories that they see nevertheless,
     read-only.
     """

@@ -28,7 +28,7 @@ class CommandClusters:
 
 
 def place_of(cluster: Cluster) -> list[Any]:
-    """Return the values that tell whether a cluster of the same name is the same cluster, as JSON has them."""
+    """Return the values that show whether a cluster of the same name is the same cluster, as JSON has them."""
     values = cluster.model_dump(mode="json")
     return [values[key] for key in PLACE]
 

@@ -226,7 +226,7 @@ class Service:
         return self._loop.ask(lambda engine: matching.match(engine, now, request, answers)), ads
 
     def ads(self) -> tuple[ClusterAd, ...]:
-        """Return what each cluster says of itself."""
+        """Return the attributes of each cluster."""
         now = self._clock.now()
         return self._loop.ask(lambda engine: matching.ads(engine, now))
 

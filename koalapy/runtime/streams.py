@@ -136,7 +136,7 @@ class _Relayed:
 
 
 class ClusterStreams:
-    """The streams over the link to one cluster, which may speak for these alone.
+    """The streams over the link to one cluster, which may send for these alone.
 
     `send`: sends a frame if the cluster is connected, else drops it. `patience`: see messages.OpenStream.
     """

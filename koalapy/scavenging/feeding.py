@@ -41,7 +41,7 @@ def begin(core: Core) -> None:
 
 def feed(core: Core, now: Instant, sweep: Sweep, order: SweepOrder) -> None:
     """Feed the sweep's clusters the parameters that they can use now, from its pool."""
-    clusters = [name for name in hungry(core, sweep.id) if name in core.information.reachable]
+    clusters = [name for name in waiting_clusters(core, sweep.id) if name in core.information.reachable]
     if not clusters or sweep.state is not JobState.RUNNING or not (pool := sweep.pool):
         return
     slots = slots_by_cluster(core, sweep)
@@ -133,7 +133,7 @@ def _send_feed(core: Core, sweep: Sweep, cluster: str, numbers: Intervals, there
     core.records.hint(FeedSweep(cluster=cluster, sweep=sweep.id, numbers=everything, anew=True, launchers=there))
 
 
-def hungry(core: Core, sweep: JobId) -> Iterable[str]:
+def waiting_clusters(core: Core, sweep: JobId) -> Iterable[str]:
     return [name for (of, name), wanted in core.sessions.wanted.items() if of == sweep and wanted]
 
 
@@ -146,8 +146,8 @@ def recall(core: Core, sweep: Sweep) -> None:
     if sweep.pool or not sweep.out:
         return
     slots = slots_by_cluster(core, sweep)
-    starving = [name for name in hungry(core, sweep.id) if name in core.information.reachable]
-    lack = sum(max(0, slots.get(name, 0) - len(sweep.out_on(name))) for name in starving)
+    connected = [name for name in waiting_clusters(core, sweep.id) if name in core.information.reachable]
+    lack = sum(max(0, slots.get(name, 0) - len(sweep.out_on(name))) for name in connected)
     for cluster, numbers in sweep.out:
         more = min(lack, len(numbers) - slots.get(cluster, 0))
         if more <= 0 or cluster not in core.information.reachable or (sweep.id, cluster) in core.sessions.recalled:

@@ -207,8 +207,8 @@ def _of_pilot(pilot: Attempt, reason: Reason) -> str:
 
 def _of_sweep(pilot: Attempt, reason: Reason) -> Reason:
     """Return the reason, worded for the sweep, which does not have this component."""
-    said = reason.on(pilot.cluster)
-    return replace(said, message=said.message.replace("component 0", f"Pilot {pilot.id}", 1))
+    stated = reason.on(pilot.cluster)
+    return replace(stated, message=stated.message.replace("component 0", f"Pilot {pilot.id}", 1))
 
 
 def _leave_out(core: Core, now: Instant, sweep: Sweep, cluster: str, code: str, why: str) -> None:

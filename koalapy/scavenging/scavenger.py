@@ -159,13 +159,13 @@ class Scavenger:
     def _take(self, now: Instant, cluster: str, count: int, stop_reason: str) -> None:
         found, wrong = reclaim.most_held(self._claimants(now), cluster, count, self._policies.fairshare)
         for sweep, nodes in found.items():
-            self._heed(now, JobId(sweep), "what the fair-share policy takes", wrong)
+            self._report_policy_error(now, JobId(sweep), "what the fair-share policy takes", wrong)
             self._shrink(now, JobId(sweep), cluster, nodes, stop_reason)
             shares.note_reclaimed(self._core, JobId(sweep), cluster, nodes)
 
     def _shrink(self, now: Instant, sweep: JobId, cluster: str, nodes: int, stop_reason: str) -> None:
         order, wrong = reclaim.first_to_go(self._core, sweep, cluster, self._policies.preemption)
-        self._heed(now, sweep, "the preemption policy", wrong)
+        self._report_policy_error(now, sweep, "the preemption policy", wrong)
         reclaim.shrink(self._core, now, sweep, cluster, order[:nodes], stop_reason)
 
     # ---- runners
@@ -185,7 +185,7 @@ class Scavenger:
     def _claimant(self, now: Instant, sweep: Sweep) -> RunnerShare:
         barred = feasibility.barred(self._core, now, sweep, self._idle_nodes.idle)
         avoided, wrong = self._avoided(sweep)
-        self._heed(now, sweep.id, "what its order stays away from", wrong)
+        self._report_policy_error(now, sweep.id, "what its order stays away from", wrong)
         barred += avoided
         return shares.runner_share(self._core, sweep, tuple(dict.fromkeys(barred)))
 
@@ -200,7 +200,7 @@ class Scavenger:
         claimants = self._claimants(now)
         found, wrong = self._shares.turns(claimants, clusters, anew)
         for sweep in active:
-            self._heed(now, sweep.id, "the fair-share policy", wrong)
+            self._report_policy_error(now, sweep.id, "the fair-share policy", wrong)
         idle = {name: list(each.idle) for name, each in self._idle_nodes.nodes.items()}
         for turn in found:
             if turn.nodes > 0:
@@ -248,8 +248,8 @@ class Scavenger:
 
     # ---- helpers
 
-    def _heed(self, now: Instant, sweep: JobId, asked: str, wrong: str) -> None:
-        policy_calls.report_policy_error(self._core, now, sweep, asked, wrong)
+    def _report_policy_error(self, now: Instant, sweep: JobId, task: str, wrong: str) -> None:
+        policy_calls.report_policy_error(self._core, now, sweep, task, wrong)
 
     def _order_of(self, sweep: Sweep) -> SweepOrder:
         return self._policies.order_of(sweep.request.order)

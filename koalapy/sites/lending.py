@@ -211,4 +211,4 @@ def _note_over(core: Core, now: Instant, neighbour: str, lease: Lease, job: Job 
 def _reject(core: Core, now: Instant, neighbour: str, number: int, reason: Reason) -> None:
     most = max(lendable(core, now, neighbour).values(), default=0)
     core.records.command(RejectRequest(neighbour=neighbour, lease=number, reason=reason, processors=most))
-    core.neighbours.change(neighbour, told=most)
+    core.neighbours.change(neighbour, sent_free=most)

@@ -49,7 +49,9 @@ def on_connected(core: Core, now: Instant, event: NeighbourConnected) -> None:
         if before:
             lending.end_all(core, now, event.neighbour, _NEW_STORE)
             borrowing.end_all(core, now, event.neighbour)
-        neighbours.change(event.neighbour, instance=event.instance, received=0, free=None, reported_at=None, told=None)
+        neighbours.change(
+            event.neighbour, instance=event.instance, received=0, free=None, reported_at=None, sent_free=None
+        )
     neighbours.report_at = now
 
 
@@ -89,7 +91,7 @@ def step(core: Core, now: Instant) -> None:
 
 
 def _report_free(core: Core, now: Instant) -> None:
-    """Report what they could get here now to the connected neighbours that were told another number.
+    """Report what they could get here now to the connected neighbours that have another number.
 
     It does so every ten seconds at most, and at once to a neighbour that has just been connected.
     """
@@ -99,11 +101,11 @@ def _report_free(core: Core, now: Instant) -> None:
     outdated = {}
     for name in neighbours.connected:
         most = max(lending.lendable(core, now, name).values(), default=0)
-        if neighbours.records[name].told != most:
+        if neighbours.records[name].sent_free != most:
             outdated[name] = most
     for name, most in outdated.items():
         core.records.command(ReportFree(neighbour=name, processors=most))
-        neighbours.change(name, told=most)
+        neighbours.change(name, sent_free=most)
     neighbours.report_at = Instant(now + REPORT_EVERY) if outdated else None
 
 

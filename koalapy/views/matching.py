@@ -1,4 +1,4 @@
-"""`koala match` and `koala clusters --ads`: what clusters say of themselves, and which of them suit a job."""
+"""`koala match` and `koala clusters --ads`: the attributes of clusters, and which of them suit a job."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -13,7 +13,7 @@ MISSING = "./missing"  # an executable that no attempt has, which a node finds o
 class Behaviour(NamedTuple):
     """`runs` is its run time; `files` are written to its working directory if it ends by itself.
 
-    A `deaf` program does not heed SIGTERM: it runs on until it is killed. `wide`: so much longer for each cluster
+    A `deaf` program ignores SIGTERM: it runs on until it is killed. `wide`: so much longer for each cluster
     beyond the first that its job lies on.
     """
 

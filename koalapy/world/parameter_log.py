@@ -26,15 +26,15 @@ class ParameterLog:
     _open: dict[tuple[int, int, str], Try] = field(default_factory=dict)
     _subscribers: list[Callable[[Try], None]] = field(default_factory=list)
 
-    def subscribe(self, tell: Callable[[Try], None]) -> None:
-        """Call `tell` with every start."""
-        self._subscribers.append(tell)
+    def subscribe(self, notify: Callable[[Try], None]) -> None:
+        """Call `notify` with every start."""
+        self._subscribers.append(notify)
 
     def began(self, sweep: int, number: int, tag: str, at: Instant) -> None:
         self._open[sweep, number, tag] = attempt = Try(sweep, number, tag, at)
         self.tries.append(attempt)
-        for tell in self._subscribers:
-            tell(attempt)
+        for notify in self._subscribers:
+            notify(attempt)
 
     def ended(self, sweep: int, number: int, tag: str, at: Instant) -> None:
         self._open[sweep, number, tag].ended = at

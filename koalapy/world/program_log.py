@@ -44,9 +44,9 @@ class ProgramLog:
         self._runs: dict[str, dict[str, Run]] = {}
         self._subscribers: list[Callable[[LogEntry], None]] = []
 
-    def subscribe(self, tell: Callable[[LogEntry], None]) -> None:
-        """Call `tell` with every line as it is written."""
-        self._subscribers.append(tell)
+    def subscribe(self, notify: Callable[[LogEntry], None]) -> None:
+        """Call `notify` with every line as it is written."""
+        self._subscribers.append(notify)
 
     def started(self, tag: str, cluster: str, start: str, node: str, at: Instant) -> None:
         runs = self._runs.setdefault(tag, {})
@@ -86,5 +86,5 @@ class ProgramLog:
 
     def _write(self, entry: LogEntry) -> None:
         self.entries.append(entry)
-        for tell in self._subscribers:
-            tell(entry)
+        for notify in self._subscribers:
+            notify(entry)

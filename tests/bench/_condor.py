@@ -34,8 +34,8 @@ class Condor:
             time.sleep(1)
         metrics = json.loads(self._run("cat /home/me/big.dag.metrics"))
         assert metrics["jobs_succeeded"] == len(after), metrics
-        told = self._run("tail -n 40 /home/me/big.dag.dagman.out")
-        work = [float(re.findall(rf"{cycle}CycleTimeSum = ([\d.]+)", told)[-1]) for cycle in ("Event", "Submit")]
+        reported = self._run("tail -n 40 /home/me/big.dag.dagman.out")
+        work = [float(re.findall(rf"{cycle}CycleTimeSum = ([\d.]+)", reported)[-1]) for cycle in ("Event", "Submit")]
         return metrics["duration"], sum(work)
 
     def negotiate(self, slots: Iterable[str], jobs: Iterable[tuple[str, str]]) -> float:

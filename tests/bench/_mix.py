@@ -138,10 +138,10 @@ class _Play:
             while len(events) >= batch:
                 tape.append((now, tuple(events[:batch])))
                 del events[:batch]
-                self._tell(*tape[-1])
+                self._apply(*tape[-1])
         return tape
 
-    def _tell(self, now: Instant, events: tuple[Event, ...]) -> None:
+    def _apply(self, now: Instant, events: tuple[Event, ...]) -> None:
         step = self._engine.handle(now, events)
         self._over += sum(job.state.final for job in step.jobs)
         for command in step.commands:

@@ -41,7 +41,7 @@ class Timed(Play):
         self._store = open_store("sqlite", place)
         super().__init__(sizes={"alpha": 4 * WIDTH})
 
-    def tell(self, *events: Event, after: Duration = Duration(1000)) -> list[Command]:
+    def show(self, *events: Event, after: Duration = Duration(1000)) -> list[Command]:
         """Handle and commit the events. Keeps the last record of each job."""
         self.now = Instant(self.now + after)
         events = tuple(from_its_own(self.engine, event) for event in events)
@@ -66,14 +66,14 @@ class Timed(Play):
         """Let these jobs run to their ends, each report of all of them in one batch."""
         attempts = [attempt for job in jobs for attempt in self.attempts(job)]
         assert len(attempts) == len(jobs), [self.job(job).state for job in jobs[:3]]
-        self.tell(*(AttemptSubmitted(attempt=each, batch_id=str(each)) for each in attempts))
-        self.tell(*(self.report(each, "at_barrier", at_barrier_at=self.now) for each in attempts))
-        self.tell(*(self.report(each, "running", released_at=self.now, started_at=self.now) for each in attempts))
+        self.show(*(AttemptSubmitted(attempt=each, batch_id=str(each)) for each in attempts))
+        self.show(*(self.report(each, "at_barrier", at_barrier_at=self.now) for each in attempts))
+        self.show(*(self.report(each, "running", released_at=self.now, started_at=self.now) for each in attempts))
         ended = {"exit_status": 0, "ending": "exited"}
-        self.tell(*(self.report(each, "ended", ended_at=self.now, **ended) for each in attempts))
-        self.tell(*(AttemptCleanedUp(attempt=each) for each in attempts))
+        self.show(*(self.report(each, "ended", ended_at=self.now, **ended) for each in attempts))
+        self.show(*(AttemptCleanedUp(attempt=each) for each in attempts))
         self.now = Instant(self.now + SECOND)
-        self.tell(self.measurement("alpha"))
+        self.show(self.measurement("alpha"))
 
     def close(self) -> None:
         self._store.close()
@@ -94,7 +94,7 @@ def single(place: Path, levels: int, width: int = WIDTH) -> float:
     play = Timed(place)
     for level in range(levels):
         numbers = range(level * width, (level + 1) * width)
-        play.tell(*(WorkSubmitted(request=one(number), owner="me", key=str(number)) for number in numbers))
+        play.show(*(WorkSubmitted(request=one(number), owner="me", key=str(number)) for number in numbers))
         play.play([JobId(number + 1) for number in numbers])
     return over(play, levels * width)
 
@@ -103,7 +103,7 @@ def flow(place: Path, levels: int, width: int = WIDTH) -> float:
     """Return the seconds for the same jobs in one flow."""
     play = Timed(place)
     jobs = tuple(FlowJob(request=one(number), after=prerequisites(number, width)) for number in range(levels * width))
-    play.tell(WorkSubmitted(request=Request(name="flow", components=(), jobs=jobs), owner="me", key="flow"))
+    play.show(WorkSubmitted(request=Request(name="flow", components=(), jobs=jobs), owner="me", key="flow"))
     for level in range(levels):
         play.play([JobId(number + 2) for number in range(level * width, (level + 1) * width)])
     return over(play, levels * width + 1)

@@ -55,7 +55,7 @@ def main() -> None:
     finally:
         helper.close()
     ratio = statistics.median(ours) / statistics.median(plain)
-    print(f"the helper: {told(ours)}; a plain loop over classad2: {told(plain)}", file=sys.stderr)
+    print(f"the helper: {reported(ours)}; a plain loop over classad2: {reported(plain)}", file=sys.stderr)
     detail: dict[str, object] = {
         "matches_per_s": ours,
         "plain_matches_per_s": plain,
@@ -65,7 +65,7 @@ def main() -> None:
     if arguments.negotiator:
         asked = [(f"{scoped(each.requirements)} && TARGET.Never =?= true", scoped(each.rank)) for each in jobs]
         seconds = Condor(arguments.negotiator).negotiate(map(slot, clusters), asked)
-        rates = f"{JOBS * CLUSTERS / seconds:,.0f}; the plain loop: {told(of_processor)}"
+        rates = f"{JOBS * CLUSTERS / seconds:,.0f}; the plain loop: {reported(of_processor)}"
         print(f"of processor time: HTCondor's negotiator {rates}", file=sys.stderr)
         detail["negotiator_per_s"] = JOBS * CLUSTERS / seconds
     else:
@@ -73,7 +73,7 @@ def main() -> None:
     last_line("matchmaking", ratio, "of a plain loop", BOUND, ratio >= BOUND, detail)
 
 
-def told(rates: Sequence[float]) -> str:
+def reported(rates: Sequence[float]) -> str:
     return f"{statistics.median(rates):,.0f} matches a second ({min(rates):,.0f} to {max(rates):,.0f})"
 
 

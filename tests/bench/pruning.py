@@ -56,7 +56,7 @@ from koalapy.store.open import FILE_NAME, open_store
 
 BOUND = 1.1
 BEGIN = 1_700_000_000_000_000
-TOLD = 2000  # results in one report of a Launcher, as the real one has them
+IN_A_REPORT = 2000  # results in one report of a Launcher, as the real one has them
 LAUNCHERS, SLOTS = 4, 8
 JOB = Request(name="job", components=(ComponentRequest(processors=1, executable="./program"),))
 
@@ -101,7 +101,7 @@ class Clusters:
                 cluster=command.cluster, attempt=command.attempt, batch_id="1", phase="running", released_at=now,
                 started_at=now,
             )  # fmt: skip
-            wanted = ParametersWanted(cluster=command.cluster, sweep=of, wanted=TOLD * LAUNCHERS)
+            wanted = ParametersWanted(cluster=command.cluster, sweep=of, wanted=IN_A_REPORT * LAUNCHERS)
             self.inbox.append(Delivery((runs, wanted), (entry.number,)))
         elif isinstance(command, ReleaseAttempt):
             ended = WrapperReported(
@@ -126,12 +126,12 @@ class Clusters:
     def _run(self, feed: FeedSweep) -> Iterator[Delivery]:
         """Yield the reports of the cluster's Launchers on these parameters, and requests for more."""
         numbers = list(feed.numbers)
-        for place in range(0, len(numbers), TOLD):
-            attempt = self.launchers[feed.sweep][place // TOLD % len(self.launchers[feed.sweep])]
-            results = tuple(self._result(number) for number in numbers[place : place + TOLD])
+        for place in range(0, len(numbers), IN_A_REPORT):
+            attempt = self.launchers[feed.sweep][place // IN_A_REPORT % len(self.launchers[feed.sweep])]
+            results = tuple(self._result(number) for number in numbers[place : place + IN_A_REPORT])
             ended = ParametersEnded(cluster=feed.cluster, sweep=feed.sweep, attempt=attempt, results=results)
             yield Delivery((ended,))
-        yield Delivery((ParametersWanted(cluster=feed.cluster, sweep=feed.sweep, wanted=TOLD * LAUNCHERS),))
+        yield Delivery((ParametersWanted(cluster=feed.cluster, sweep=feed.sweep, wanted=IN_A_REPORT * LAUNCHERS),))
 
     def _result(self, number: int) -> ParameterResult:
         began = self.now + number * SECOND // SLOTS

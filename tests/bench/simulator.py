@@ -108,8 +108,8 @@ def _compared(jobs: int, ran: Ran, name: str) -> dict[str, Any]:
     wait = {way: statistics.mean(rounds[0]["waits"]) for way, rounds in ran.items()}
     times = rates["koalapy"] / rates["accasim"]
     for way, rate in rates.items():
-        told = f"{rate:9,.0f} jobs/s ({by_clock[way]:,.0f} by the clock), mean wait {wait[way]:,.1f} s"
-        print(f"  {name}: {way:8}{told}")
+        reported = f"{rate:9,.0f} jobs/s ({by_clock[way]:,.0f} by the clock), mean wait {wait[way]:,.1f} s"
+        print(f"  {name}: {way:8}{reported}")
     print(f"  {name}: {times:.2f} times")
     return {
         "times": times, "jobs_per_second": rates, "by_the_clock": by_clock, "mean_wait_s": wait,

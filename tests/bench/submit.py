@@ -71,8 +71,8 @@ def measure(name: str, rounds: int, jobs: int, chance: random.Random) -> Times:
                 times[way].append(_timed(head, jobs, ways[way]))
                 times[f"{way} cpu"].append(_spent(head, pid) - spent)
                 _tidy(head, koalad)
-            told = ", ".join(f"{way} {each[-1]:.2f}" for way, each in times.items())
-            print(f"{name}, round {number + 1}: {told}", file=sys.stderr, flush=True)
+            reported = ", ".join(f"{way} {each[-1]:.2f}" for way, each in times.items())
+            print(f"{name}, round {number + 1}: {reported}", file=sys.stderr, flush=True)
         return times
 
 

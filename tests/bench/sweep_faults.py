@@ -63,8 +63,8 @@ def perform(koalad: Koalad, strokes: Sequence[Stroke], count: int) -> tuple[list
     rows, found = list(koalad.grid.results(sweep)), account(koalad)
     verdict = judge(koalad, job, rows, found, count)
     moments = [each.at for each in struck[1:]] + [float("inf")]
-    told = [after(each, rows, found, until) for each, until in zip(struck, moments, strict=True)]
-    return told, verdict, _detail(verdict, rows, sum(map(len, found.starts.values())), seconds)
+    reported = [after(each, rows, found, until) for each, until in zip(struck, moments, strict=True)]
+    return reported, verdict, _detail(verdict, rows, sum(map(len, found.starts.values())), seconds)
 
 
 def _reach(koalad: Koalad, sweep: int, due: int) -> None:

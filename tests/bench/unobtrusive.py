@@ -126,8 +126,8 @@ class Scene:
 
     def _note_phases(self, began: float, started: float) -> None:
         """Until koalad had seen the job and decided, and from then on; nothing where nothing was given back."""
-        told = [each for each in self.koalad.show(self.sweep)["events"] if each["kind"] == "sweep_preempted"]
-        decided = datetime.fromisoformat(told[-1]["at"]).timestamp() if told else 0.0
+        reported = [each for each in self.koalad.show(self.sweep)["events"] if each["kind"] == "sweep_preempted"]
+        decided = datetime.fromisoformat(reported[-1]["at"]).timestamp() if reported else 0.0
         if decided > began:
             self.phases.append((decided - began, started - decided))
 
@@ -159,8 +159,8 @@ def measure(name: str, asked: argparse.Namespace, chance: random.Random) -> dict
         costs = cpu_share(head, asked.cost_seconds) - without
         koalad.cancel(scene.sweep)
     phases = [[round(what(each), 2) for what in (statistics.median, max)] for each in zip(*scene.phases, strict=True)]
-    told = {"cluster": name, **scavenge, "of_a_core": round(costs, 2)}
-    return {**told, "until seen, from then (median, worst)": phases, **summary(times)}
+    reported = {"cluster": name, **scavenge, "of_a_core": round(costs, 2)}
+    return {**reported, "until seen, from then (median, worst)": phases, **summary(times)}
 
 
 def delays(scene: Scene, rounds: int, chance: random.Random) -> Times:
@@ -171,9 +171,9 @@ def delays(scene: Scene, rounds: int, chance: random.Random) -> Times:
             (scene.idle if place == "idle" else scene.full)()
             time.sleep(chance.uniform(0.0, 1.0))  # at any instant of whatever comes round and round
             times[way].append(scene.local() if kind == "local" else scene.grid())
-        told = ", ".join(f"{way} {each[-1]:.2f}" for way, each in times.items())
+        reported = ", ".join(f"{way} {each[-1]:.2f}" for way, each in times.items())
         load = os.getloadavg()[0]
-        print(f"{scene.head.name}, round {number + 1}: {told} s, load {load:.1f}", file=sys.stderr, flush=True)
+        print(f"{scene.head.name}, round {number + 1}: {reported} s, load {load:.1f}", file=sys.stderr, flush=True)
     return times
 
 

@@ -567,7 +567,7 @@ def _a_held_sweep_skips_its_table() -> Any:
 
 
 def _active_jobs_are_pruned() -> Any:
-    return patch.object(pruning, "_why_kept", lambda core, job, before, owing: "")
+    return patch.object(pruning, "_why_kept", lambda core, job, before, pending: "")
 
 
 def _records_are_pruned_before_directories() -> Any:

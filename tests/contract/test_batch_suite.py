@@ -122,7 +122,7 @@ def test_a_closed_row_has_removed_the_directories_of_its_instances_and_no_others
     tag = live.tag()
     if asked:
         live.batch.write(f"{shared}/{tag_instance(tag)}/{tag}/script", "")
-    assert live.kcm.said == []
+    assert live.kcm.errors == []
     made = {stranger, live.instance, *([tag_instance(tag)] if asked else [])}
     assert made <= set(os.listdir(shared))
     live.close()

@@ -194,7 +194,7 @@ LYON = Neighbour(
     received=7,
     free=12,
     reported_at=Instant(5),
-    told=3,
+    sent_free=3,
     leases=(
         Lease(
             number=3,
@@ -457,7 +457,7 @@ def test_jobs_without_directories_are_found_for_their_records_only(store: Store)
     assert (prunable(store, records=False), prunable(store)) == ([2], [1, 2])
 
 
-def test_usage_is_entered_once_and_the_accounting_says_better(opener: Opener) -> None:
+def test_usage_is_entered_once_and_the_accounting_corrects_it(opener: Opener) -> None:
     """The same entry again, as after a commit in doubt, is one."""
     store = opener()
     store.commit(Change(jobs=(a_job(1), a_job(2)), usage=(a_usage(1), a_usage(2))))
@@ -901,7 +901,7 @@ def test_a_value_that_no_record_may_have_is_refused_by_name(
     assert state_of(opener())[1:4] == before[1:4]
 
 
-def test_what_a_program_or_a_batch_system_said_can_always_be_kept(store: Store) -> None:
+def test_what_a_program_or_a_batch_system_printed_can_always_be_kept(store: Store) -> None:
     reason = Reason("failed", "request", "It said \0.", "", command="sbatch", words="binary \0\x1b output")
     store.commit(with_attempts(change_attempt(reason=reason)))
     (job,) = store.jobs()
@@ -967,7 +967,7 @@ def test_a_leap_is_kept_with_the_rest_of_its_change(opener: Opener) -> None:
     assert second.load().counters == Counters(next_job=90)
 
 
-def test_a_closed_store_says_so(store: Store) -> None:
+def test_a_closed_store_reports_it(store: Store) -> None:
     store.close()
     store.close()
     uses: list[Callable[[], object]] = [
@@ -1006,8 +1006,8 @@ def test_readers_see_whole_commits_only(store: Store) -> None:
             jobs = store.jobs()
             assert len({job.position for job in jobs}) <= 1
             assert store.job(JobId(1)) is not None
-            told = len(store.history(JobId(1)))
-            assert not jobs or told >= jobs[0].position
+            reported = len(store.history(JobId(1)))
+            assert not jobs or reported >= jobs[0].position
             places.append(jobs[0].position)
         assert places == sorted(places)
         return len(places)

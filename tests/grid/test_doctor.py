@@ -86,7 +86,7 @@ def leaving_nothing(grid: Running) -> Iterator[None]:
         assert not left
 
 
-def test_a_grid_that_is_well_is_said_to_be_and_nothing_is_left(
+def test_a_grid_that_is_well_is_reported_as_such_and_nothing_is_left(
     testgrid: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -107,7 +107,8 @@ def test_a_grid_that_is_well_is_said_to_be_and_nothing_is_left(
     statuses = {check["status"] for cluster in found["clusters"] for check in cluster["checks"]}
     assert statuses == {"ok", "not_applicable"}
     assert all(
-        [told["check"] for told in cluster["checks"]] == [check.id for check in CHECKS] for cluster in found["clusters"]
+        [reported["check"] for reported in cluster["checks"]] == [check.id for check in CHECKS]
+        for cluster in found["clusters"]
     )
     for head in HEADS:
         assert len(of(found, head, "launch")["figures"]["nodes"]) == 2
@@ -127,17 +128,17 @@ def test_a_shared_directory_that_may_not_be_written_stops_doctor_and_koalad_alik
     testgrid.containers.check("alpha", ["su", "koala", "-c", f"install -d -m 0555 {shared}"])
     try:
         _, found = doctor(grid)
-        told = of(found, "alpha", "shared")["message"]
+        reported = of(found, "alpha", "shared")["message"]
         with Grid(grid) as koalad:
             koalad.up()
             try:
-                testgrid.eventually(lambda: told in (koalad.clusters()[0]["reason"] or ""), "koalad says the same")
+                testgrid.eventually(lambda: reported in (koalad.clusters()[0]["reason"] or ""), "koalad says the same")
             finally:
                 koalad.shutdown()
     finally:
         testgrid.containers.check("alpha", ["rmdir", shared])
     assert failures(found) == {"alpha": [("shared", "directory_not_writable")]}
-    assert told == f"{shared} cannot be written on {host_of(grid)}: Permission denied."
+    assert reported == f"{shared} cannot be written on {host_of(grid)}: Permission denied."
 
 
 def host_of(grid: Path) -> str:

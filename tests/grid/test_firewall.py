@@ -39,7 +39,7 @@ def running(koalad: Koalad, script: str) -> int:
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_job_ends_behind_a_closed_firewall_and_is_told_when_it_opens(
+def test_a_job_ends_behind_a_closed_firewall_and_is_reported_when_it_opens(
     koalad: Begin, testgrid: Any, how: firewall.How
 ) -> None:
     live = koalad("gamma")
@@ -58,7 +58,7 @@ def test_a_job_ends_behind_a_closed_firewall_and_is_told_when_it_opens(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", HOWS)
-def test_a_job_on_a_node_that_its_head_cannot_reach_is_told_by_its_record(
+def test_a_job_on_a_node_that_its_head_cannot_reach_is_reported_by_its_record(
     koalad: Begin, testgrid: Any, how: firewall.How
 ) -> None:
     live = koalad("alpha")

@@ -170,7 +170,7 @@ def test_a_missing_executable_fails_at_once_with_what_to_change(koalad: Any) -> 
     assert job["submission_failures"] == job["completion_failures"] == 0
 
 
-def test_a_queue_that_does_not_exist_is_said_in_the_batch_systems_words(koalad: Any) -> None:
+def test_a_queue_that_does_not_exist_is_reported_in_the_batch_systems_words(koalad: Any) -> None:
     job = koalad.end(koalad.submit(sh(4, "true", cluster="alpha", queue="nowhere")))
     assert job["state"] == "failed"
     assert "nowhere" in job["reason"] or "partition" in job["reason"]

@@ -15,7 +15,7 @@ from koalapy.data import data_path
 from koalapy.testgrid import layout
 
 SIZES = {"alpha": 6, "gamma": 6}  # more than one node of Grid Engine has
-SAYS = re.compile(r"rank (\d+) of (\d+) in world (\d+) on (\S+): sum (\d+)\n")
+LINE = re.compile(r"rank (\d+) of (\d+) in world (\d+) on (\S+): sum (\d+)\n")
 BOTH = [(cluster, flavour) for cluster in SIZES for flavour in ("openmpi", "mpich")]
 AT_WORK = "trap 'echo term; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
 
@@ -58,7 +58,7 @@ def mpi(cluster: str, flavour: str, **fields: Any) -> Document:
 def lines(koalad: Koalad, job: int) -> list[tuple[int, int, int, str, int]]:
     """What each rank of the job printed, in their order: rank, size and number of its world, its node, and the sum."""
     text = b"".join(koalad.grid.output(job)).decode()
-    return [(int(a), int(b), int(c), node, int(d)) for a, b, c, node, d in SAYS.findall(text)]
+    return [(int(a), int(b), int(c), node, int(d)) for a, b, c, node, d in LINE.findall(text)]
 
 
 def test_a_ring_of_two_mpi_worlds_on_slurm_and_grid_engine(koalad: Koalad) -> None:

@@ -57,7 +57,7 @@ def kill_kcm(testgrid: Any, host: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_over_two_clusters_of_which_one_speaks_by_files(cut_off: Any, start: Callable[..., Any]) -> None:
+def test_a_job_over_two_clusters_of_which_one_has_a_relay_by_files(cut_off: Any, start: Callable[..., Any]) -> None:
     koalad = start(cut_off, alpha={}, beta=FILES)
     koalad.idle()
     job = koalad.end(koalad.submit(sh(4, RENDEZVOUS, cluster="alpha"), sh(4, RENDEZVOUS, cluster="beta")))
@@ -221,7 +221,7 @@ def test_no_message_file_is_left_of_an_ended_attempt(cut_off: Any, start: Callab
 
 
 @pytest.mark.slow
-def test_nodes_that_cannot_connect_are_told_of_in_a_sentence_that_says_what_to_set(
+def test_nodes_that_cannot_connect_are_reported_in_a_sentence_that_names_what_to_set(
     cut_off: Any, start: Callable[..., Any]
 ) -> None:
     koalad = start(cut_off, beta={})
@@ -229,7 +229,7 @@ def test_nodes_that_cannot_connect_are_told_of_in_a_sentence_that_says_what_to_s
     began = time.monotonic()
     job = koalad.end(koalad.submit(sh(1, "true")))
     print(f"said after {time.monotonic() - began:.1f} s")
-    told = koalad.grid.show(job["id"])
-    assert (job["state"], job["reason_code"]) == ("failed", "shut_out"), told
-    assert "cannot connect to the relay of its head node" in job["reason"], told
-    assert "relay: files" in str(told)
+    reported = koalad.grid.show(job["id"])
+    assert (job["state"], job["reason_code"]) == ("failed", "shut_out"), reported
+    assert "cannot connect to the relay of its head node" in job["reason"], reported
+    assert "relay: files" in str(reported)

@@ -153,7 +153,7 @@ def test_a_helper_that_crashes_or_hangs_loses_nothing_and_does_nothing_twice(koa
     assert not running.batch_jobs()
 
 
-def test_an_end_that_no_wrapper_tells_is_heard_through_drmaa(koalad: Begin) -> None:
+def test_an_end_that_no_wrapper_reports_is_found_through_drmaa(koalad: Begin) -> None:
     """The next poll is an hour away, also after the helper died: the next one hears for its session."""
     running = koalad(poll="1h")
     for crash in (False, True):
@@ -191,7 +191,7 @@ def pending_cancels(koalad: Koalad) -> list[Document]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("daemon", ["sge_qmaster", "sge_execd"])
-def test_a_job_that_ends_while_a_daemon_is_dead_is_done_and_owes_what_the_queue_lists_still(
+def test_a_job_that_ends_while_a_daemon_is_dead_is_done_and_leaves_pending_what_the_queue_lists_still(
     koalad: Begin, mend: Callable[[], None], testgrid: Any, daemon: str
 ) -> None:
     """Nobody is there whom Grid Engine would hear of the end. It ran once, and its user need not wait for a mending."""
@@ -215,7 +215,7 @@ def test_a_job_that_ends_while_a_daemon_is_dead_is_done_and_owes_what_the_queue_
 
 
 @pytest.mark.slow
-def test_a_cancel_ends_a_job_whose_execd_is_dead_and_says_what_its_administrator_must_do(
+def test_a_cancel_ends_a_job_whose_execd_is_dead_and_states_what_its_administrator_must_do(
     koalad: Begin, mend: Callable[[], None], testgrid: Any
 ) -> None:
     running = koalad()

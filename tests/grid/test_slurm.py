@@ -98,7 +98,7 @@ def on(testgrid: Running, cluster: str) -> Head:
     return Head(testgrid, cluster, instance_id(token_bytes(4)))
 
 
-def test_both_versions_say_what_they_are(head: Head) -> None:
+def test_both_versions_print_what_they_are(head: Head) -> None:
     version, features = {"alpha": ("22.05", {"memory"}), "delta": ("24.11", {"memory", "accounting"})}[head.cluster]
     found = head.describe()
     assert found.version.startswith(version)

@@ -45,7 +45,7 @@ def begin(standing_testgrid: Running) -> Iterator[Begin]:
         each.close()
 
 
-def told(live: Live, batch_id: str) -> dict[str, str]:
+def reported(live: Live, batch_id: str) -> dict[str, str]:
     """What Slurm has noted of a job."""
     words = live.batch.output("scontrol", "show", "job", "--oneliner", batch_id).split()
     return {name: value for name, _, value in (word.partition("=") for word in words) if name not in OWN}
@@ -67,7 +67,7 @@ def test_what_the_api_submits_is_what_sbatch_submits(begin: Begin) -> None:
     for live, _, batch_id in sent:
         live.until_over(batch_id)
     for by_sbatch, by_api in zip(sent[::2], sent[1::2], strict=True):
-        assert told(by_api[0], by_api[2]) == told(by_sbatch[0], by_sbatch[2])
+        assert reported(by_api[0], by_api[2]) == reported(by_sbatch[0], by_sbatch[2])
         assert found(*by_api[:2]) == found(*by_sbatch[:2])
 
 

@@ -107,7 +107,7 @@ def test_a_tree_goes_to_every_cluster_and_comes_back_as_it_was(koala: Any) -> No
     assert len(versions) == 1, "all components have one version"
 
 
-def test_what_does_not_fit_is_said_before_anything_runs(koala: Any) -> None:
+def test_what_does_not_fit_is_reported_before_anything_runs(koala: Any) -> None:
     fill(koala.work / "large", 200 * MB)
     job = koala.end(koala.submit(sh("touch ran", cluster="beta"), stage_in=["large"]))
     assert (job["state"], job["reason_code"]) == ("failed", "does_not_fit")

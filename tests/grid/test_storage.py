@@ -37,16 +37,18 @@ def failed(koalad: Any) -> tuple[str, str]:
     return job["reason_code"], str(koalad.grid.explain(job["id"]))
 
 
-def test_a_home_that_the_nodes_do_not_share_is_said_with_what_to_set(testgrid: Any, start: Callable[..., Any]) -> None:
+def test_a_home_that_the_nodes_do_not_share_is_reported_with_what_to_set(
+    testgrid: Any, start: Callable[..., Any]
+) -> None:
     koalad = start(testgrid, shared=None)
     koalad.idle()
-    code, told = failed(koalad)
-    assert code == "not_shared", told
-    assert "shared:" in told
+    code, reported = failed(koalad)
+    assert code == "not_shared", reported
+    assert "shared:" in reported
 
 
 @pytest.mark.slow
-def test_a_directory_that_the_nodes_may_not_write_to_is_said(testgrid: Any, start: Callable[..., Any]) -> None:
+def test_a_directory_that_the_nodes_may_not_write_to_is_reported(testgrid: Any, start: Callable[..., Any]) -> None:
     """As where root is squashed, or the export is for reading."""
     koalad = start(testgrid)
     koalad.idle()
@@ -54,26 +56,26 @@ def test_a_directory_that_the_nodes_may_not_write_to_is_said(testgrid: Any, star
         for node in NODES:
             _mount(testgrid, node, "ro")
             stack.callback(_mount, testgrid, node, "rw")
-        code, told = failed(koalad)
-    assert code == "not_shared", told
-    assert "cannot write to it" in told
+        code, reported = failed(koalad)
+    assert code == "not_shared", reported
+    assert "cannot write to it" in reported
 
 
-def test_a_full_disk_is_said_before_anything_is_sent(testgrid: Any, start: Callable[..., Any]) -> None:
+def test_a_full_disk_is_reported_before_anything_is_sent(testgrid: Any, start: Callable[..., Any]) -> None:
     koalad = start(testgrid)
     koalad.idle()
     faults.fill_disk(testgrid.containers)
     try:
-        code, told = failed(koalad)
+        code, reported = failed(koalad)
     finally:
         faults.free_disk(testgrid.containers)
-    assert code == "shared_full", told
+    assert code == "shared_full", reported
     assert koalad.end(koalad.submit(sh(1, "true")))["state"] == "done"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["0755", "0000"])
-def test_a_directory_of_somebody_else_is_said_of_the_cluster(
+def test_a_directory_of_somebody_else_is_reported_of_the_cluster(
     mode: str, testgrid: Any, start: Callable[..., Any]
 ) -> None:
     testgrid.containers.check("beta", ["install", "-d", "-m", mode, "/shared/locked"])

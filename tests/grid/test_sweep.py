@@ -65,8 +65,8 @@ def test_what_parameters_left_comes_home_from_the_launchers_that_ran_them(koalad
     assert (len(ran), set(ran.values())) == (128, set(CLUSTERS))
     found = {str(path.relative_to(koalad.directory)): path.read_text() for path in koalad.directory.glob("left-*/*/*")}
     assert found == {f"left-{ran[number]}/{number}/out": f"left by {number}\n" for number in ran if number != 7}
-    [told] = [event for event in koalad.grid.show(sweep)["events"] if event["kind"] == "output_collected"]
-    assert told["files"] == len(found)
+    [reported] = [event for event in koalad.grid.show(sweep)["events"] if event["kind"] == "output_collected"]
+    assert reported["files"] == len(found)
     assert not koalad.batch_jobs()
 
 

@@ -281,7 +281,7 @@ def test_a_paused_head_answers_nobody_and_a_command_on_it_is_refused(testgrid: R
         testgrid.exec("beta", ["true"])
 
 
-def test_a_command_on_a_host_is_told_whole_and_finds_only_others(standing_testgrid: Running) -> None:
+def test_a_command_on_a_host_is_printed_whole_and_finds_only_others(standing_testgrid: Running) -> None:
     run = standing_testgrid.exec
     assert run("delta-c1", ["sh", "-c", 'echo out; echo err >&2; printf %s "$0"; exit 7', "it's"]) == (
         7,

@@ -25,16 +25,16 @@ class Koalad:
         self._play = play
         pipe = Pipe(play.agenda, lambda: MILLISECOND)
         self.pipe, self._end = pipe, pipe.near
-        self.heard: list[Any] = []
+        self.arrived: list[Any] = []
         self.numbers: list[int] = []
         self.closed = False
-        self._end.on_message = self._hear
+        self._end.on_message = self._receive
         self._end.on_closed = self._close
         play.cluster.login(pipe.far)
-        self.say(messages.Hello(messages.PROTOCOL, "0", epoch, "s1m00", 0, play.cluster.config(), known))
+        self.deliver(messages.Hello(messages.PROTOCOL, "0", epoch, "s1m00", 0, play.cluster.config(), known))
         self._ping()
 
-    def say(self, message: Any) -> None:
+    def deliver(self, message: Any) -> None:
         self._end.send(to_json(message))
 
     def leave(self) -> None:
@@ -42,23 +42,23 @@ class Koalad:
         self._end.close()
 
     def of(self, kind: type[Any], tag: str = "") -> list[Any]:
-        found = [message for message in self.heard if isinstance(message, kind)]
+        found = [message for message in self.arrived if isinstance(message, kind)]
         return [message for message in found if not tag or message.tag == tag]
 
-    def _hear(self, data: Any) -> None:
+    def _receive(self, data: Any) -> None:
         message = from_json(data)
         if isinstance(message, messages.Event):
-            self.say(messages.Acknowledge(message.number))
+            self.deliver(messages.Acknowledge(message.number))
             self.numbers.append(message.number)
             message = from_json(message.body)
-        self.heard.append(message)
+        self.arrived.append(message)
 
     def _close(self) -> None:
         self.closed = True
 
     def _ping(self) -> None:
         if not self.closed:
-            self.say(messages.Ping(0, 0))
+            self.deliver(messages.Ping(0, 0))
             self._play.agenda.after(Duration(20 * SECOND), self._ping)
 
 
@@ -90,7 +90,7 @@ class Play:
                 if all(getattr(message, name) == value for name, value in fields.items()):
                     return message
             assert self.agenda.step()
-        raise AssertionError(f"no {kind.__name__} {fields}: {koalad.heard}")
+        raise AssertionError(f"no {kind.__name__} {fields}: {koalad.arrived}")
 
     def submit(
         self,
@@ -106,18 +106,18 @@ class Play:
         )  # fmt: skip
         batch = {"processors": processors, "walltime_s": 150}
         self.submitted = messages.Submit(number, tag, batch, dict(program._asdict()), [], False)
-        koalad.say(self.submitted)
+        koalad.deliver(self.submitted)
 
     def release(self, koalad: Koalad, tag: str = TAG, number: int = 2) -> None:
         report = self.until(koalad, messages.Report, tag, phase="at_barrier")
         hosts = [[0, address, count] for _, address, count in report.nodes]
-        koalad.say(messages.Release(number, tag, 0, hosts))
+        koalad.deliver(messages.Release(number, tag, 0, hosts))
 
     def cancel(self, koalad: Koalad, tag: str = TAG, number: int = 3) -> None:
-        koalad.say(messages.Cancel(number, tag))
+        koalad.deliver(messages.Cancel(number, tag))
         self.until(koalad, messages.CleanedUp, tag)
 
     def forget(self, koalad: Koalad, tag: str = TAG, number: int = 4) -> None:
-        koalad.say(messages.Forget(number, tag))
+        koalad.deliver(messages.Forget(number, tag))
         self.run(30)
-        assert messages.Done(number) in koalad.heard
+        assert messages.Done(number) in koalad.arrived

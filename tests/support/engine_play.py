@@ -59,10 +59,10 @@ class Play:
         self.down: set[str] = set()
         self.urgent: dict[str, bool] = {}  # the last polling hint for each cluster
         for cluster in sizes:
-            self.tell(ClusterConnected(cluster=cluster, version="22.05"))
+            self.apply(ClusterConnected(cluster=cluster, version="22.05"))
         self.measure()
 
-    def tell(self, *events: Event, after: Duration = Duration(1000)) -> list[Command]:
+    def apply(self, *events: Event, after: Duration = Duration(1000)) -> list[Command]:
         """The commands that these events lead to, polling hints left out."""
         self.now = Instant(self.now + after)
         step = self.engine.handle(self.now, [from_its_own(self.engine, event) for event in events])
@@ -87,7 +87,9 @@ class Play:
 
     def measure(self, **others: int) -> list[Command]:
         """Measurements of every reachable cluster: its allocated batch jobs are those with a started one."""
-        return self.tell(*(self.measurement(name, others.get(name, 0)) for name in self.sizes if name not in self.down))
+        return self.apply(
+            *(self.measurement(name, others.get(name, 0)) for name in self.sizes if name not in self.down)
+        )
 
     def measurement(self, cluster: str, others: int = 0, pending: Iterable[AttemptId] = ()) -> ClusterMeasured:
         allocated = [
@@ -114,7 +116,7 @@ class Play:
         return [*of_jobs, *(each for each in self.pilots.values() if not each.let_go)]
 
     def submit(self, *components: ComponentRequest, **request: object) -> JobId:
-        self.tell(WorkSubmitted(request=make(*components, **request), owner="me"))
+        self.apply(WorkSubmitted(request=make(*components, **request), owner="me"))
         return max(self.jobs)
 
     def job(self, job: JobId) -> Job:
@@ -126,8 +128,8 @@ class Play:
     def come(self, *attempts: AttemptId) -> None:
         """These attempts' batch jobs start and enter their barriers."""
         for attempt in attempts:
-            self.tell(AttemptSubmitted(attempt=attempt, batch_id=str(attempt)))
-            self.tell(self.report(attempt, "at_barrier", at_barrier_at=self.now))
+            self.apply(AttemptSubmitted(attempt=attempt, batch_id=str(attempt)))
+            self.apply(self.report(attempt, "at_barrier", at_barrier_at=self.now))
 
     def report(self, attempt: AttemptId, phase: str, **facts: object) -> WrapperReported:
         pilot = self.pilots.get(attempt)
@@ -138,35 +140,35 @@ class Play:
     def run(self, job: JobId) -> None:
         self.come(*self.attempts(job))
         for attempt in self.attempts(job):
-            self.tell(self.report(attempt, "running", released_at=self.now, started_at=self.now))
+            self.apply(self.report(attempt, "running", released_at=self.now, started_at=self.now))
 
     def end(self, attempt: AttemptId, status: int | None = 0, ending: str = "exited", **facts: object) -> list[Command]:
-        return self.tell(self.report(attempt, "ended", exit_status=status, ending=ending, ended_at=self.now, **facts))
+        return self.apply(self.report(attempt, "ended", exit_status=status, ending=ending, ended_at=self.now, **facts))
 
     def obey(self) -> None:
         """Every reachable cluster ends what it was told to end."""
         todo, self.pending = self.pending, []
         for command in todo:
             if isinstance(command, CancelAttempt) and command.cluster not in self.down:
-                self.tell(AttemptCleanedUp(attempt=command.attempt))
+                self.apply(AttemptCleanedUp(attempt=command.attempt))
             elif isinstance(command, CancelAttempt):
                 self.pending.append(command)
 
     def lose(self, cluster: str) -> list[Command]:
         self.down.add(cluster)
-        return self.tell(ClusterLost(cluster=cluster, reason=UNREACHABLE))
+        return self.apply(ClusterLost(cluster=cluster, reason=UNREACHABLE))
 
     def reach(self, cluster: str) -> list[Command]:
         self.down.discard(cluster)
-        commands = self.tell(ClusterConnected(cluster=cluster, version="22.05"))
+        commands = self.apply(ClusterConnected(cluster=cluster, version="22.05"))
         self.obey()
-        return commands + self.tell(self.measurement(cluster))
+        return commands + self.apply(self.measurement(cluster))
 
     def wake(self) -> list[Command]:
         """Let time pass until the engine asked to be woken."""
         moment = self.engine.next_wakeup()
         assert moment is not None, "the engine waits for nothing"
-        return self.tell(after=Duration(max(1, moment - self.now)))
+        return self.apply(after=Duration(max(1, moment - self.now)))
 
     @property
     def kinds(self) -> list[str]:

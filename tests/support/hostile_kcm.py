@@ -34,11 +34,11 @@ def event(number: int, **body: Any) -> dict[str, Any]:
 
 def command(script: Path, messages: list[Any]) -> list[str]:
     """The `command:` that says these messages."""
-    say(script, messages)
+    deliver(script, messages)
     return [sys.executable, __file__, str(script)]
 
 
-def say(script: Path, messages: list[Any]) -> None:
+def deliver(script: Path, messages: list[Any]) -> None:
     """From now on these."""
     temporary = script.with_suffix(".new")
     temporary.write_text(json.dumps(messages))
@@ -50,7 +50,7 @@ class Liar:
 
     def __init__(self, script: Path) -> None:
         self._script = script
-        self._said = ""
+        self._last_text = ""
         self._lock = threading.Lock()
 
     def write(self, data: bytes) -> None:
@@ -62,8 +62,8 @@ class Liar:
         """Until nobody hears it any more."""
         while True:
             text = self._script.read_text()
-            if text != self._said:
-                self._said = text
+            if text != self._last_text:
+                self._last_text = text
                 for message in json.loads(re.sub(r"\{(\d+)\}", lambda found: _tag(instance, int(found[1])), text)):
                     self.write(message.encode() if isinstance(message, str) else encode(Control(message)))
             time.sleep(_LOOK_S)

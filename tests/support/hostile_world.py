@@ -73,14 +73,14 @@ class World:
             Engine(SETTINGS, POLICIES, snapshot), self, Way(self), self, snapshot.outbox, self.store.next_number,
             renew=self.renew, quarantine=lambda cluster, reason, error: self.quarantined.append((cluster, reason)),
         )  # fmt: skip
-        self.driver.step([self.say(name, ClusterConnected(cluster=name, version="1")) for name in CLUSTERS])
-        self.driver.step([self.say(name, measured(name, 8)) for name in ("good", "third")])
+        self.driver.step([self.deliver(name, ClusterConnected(cluster=name, version="1")) for name in CLUSTERS])
+        self.driver.step([self.deliver(name, measured(name, 8)) for name in ("good", "third")])
 
     def renew(self) -> Engine:
         self.renewed += 1
         return Engine(SETTINGS, POLICIES, self.store.load())
 
-    def say(self, cluster: str, *events: Event) -> Delivery:
+    def deliver(self, cluster: str, *events: Event) -> Delivery:
         """A numbered event of the cluster's session."""
         self.numbers[cluster] += 1
         session = (cluster, self.epochs[cluster])

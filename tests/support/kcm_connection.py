@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from koalapy_adapters.channel import Channel
-from koalapy_adapters.contract.talk import PATIENCE_S as PATIENCE
-from koalapy_adapters.contract.talk import Talk
+from koalapy_adapters.contract.dialogue import PATIENCE_S as PATIENCE
+from koalapy_adapters.contract.dialogue import Dialogue
 from koalapy_adapters.messages import PROTOCOL, Hello, Welcome, from_json, to_json
 from koalapy_adapters.wrapper.relay.handshake import Answer, Handshake, Opening, Welcomed
 
@@ -20,7 +20,7 @@ TAGS = [f"k{INSTANCE}00000000{number}" for number in range(1, 5)]
 PYTHON = os.environ.get("KOALA_TEST_PYTHON", sys.executable)  # the cluster's own may be as old as 3.6
 
 
-class Koalad(Talk):
+class Koalad(Dialogue):
     """koalad's end of one connection: sends, acknowledges, and waits for what it is told to wait for."""
 
     def __init__(self, shared: Path, pyz: Path) -> None:
@@ -127,13 +127,13 @@ def lets_in(port: int, tag: str, token: str, secret: str) -> bool:
 
 
 class Stranger:
-    """Another user's process, at a port that was a relay's; `heard`: all that came."""
+    """Another user's process, at a port that was a relay's; `arrived`: all that came."""
 
     def __init__(self, port: int = 0) -> None:
         self._listener = socket.create_server(("", port))
         self._listener.settimeout(PATIENCE)
         self.port = self._listener.getsockname()[1]
-        self.heard = b""
+        self.arrived = b""
 
     def answer(self, *said: Any) -> list[Any]:
         """What the next wrapper says that is told this; returns when that one has hung up."""
@@ -162,5 +162,5 @@ class Stranger:
             data = guest.recv(1 << 16)
         except ConnectionResetError:  # it hung up without having read all
             data = b""
-        self.heard += data
+        self.arrived += data
         return data

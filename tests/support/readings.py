@@ -53,7 +53,7 @@ def are_as_blessed(samples: Iterable[Sample], golden: Path) -> bool:
     return True
 
 
-def says_whose_move_it_is(sample: Sample, error: BatchError) -> bool:
+def names_whose_move_it_is(sample: Sample, error: BatchError) -> bool:
     """In one sentence, with what to do, and with the batch system's own words if it had any."""
     said = sample.result.stdout + sample.result.stderr
     sentences = error.message.endswith(".") and "\n" not in error.message and error.advice.endswith(".")

@@ -77,9 +77,9 @@ class SweepPlay(Play):
         self.engine = Engine(self.settings, Policies(worst_fit, fpfs), snapshot, self.policies)
         for cluster in self.sizes:
             if cluster in self.down:
-                self.tell(ClusterLost(cluster=cluster, reason=UNREACHABLE))
+                self.apply(ClusterLost(cluster=cluster, reason=UNREACHABLE))
             else:
-                self.tell(ClusterConnected(cluster=cluster, version="22.05"))
+                self.apply(ClusterConnected(cluster=cluster, version="22.05"))
         self.measure()
 
     def measurement(self, cluster: str, others: int = 0, pending: Iterable[AttemptId] = ()) -> ClusterMeasured:
@@ -109,7 +109,7 @@ class SweepPlay(Play):
             processors=processors,
             threads_per_process=processors,
         )
-        self.tell(WorkSubmitted(request=make(template, parameters=space(count), **request), owner=owner))
+        self.apply(WorkSubmitted(request=make(template, parameters=space(count), **request), owner=owner))
         return max(self.sweeps)
 
     def record(self, sweep: JobId) -> Sweep:
@@ -130,7 +130,7 @@ class SweepPlay(Play):
     def begin(self, launcher: Attempt) -> None:
         """Its batch job starts, and its Launcher runs."""
         self.come(launcher.id)
-        self.tell(self.report(launcher.id, "running", released_at=self.now, started_at=self.now))
+        self.apply(self.report(launcher.id, "running", released_at=self.now, started_at=self.now))
 
     def start(self, *launchers: Attempt) -> None:
         """Their batch jobs start, and the next measurement shows it."""
@@ -146,16 +146,16 @@ class SweepPlay(Play):
     def want(self, sweep: JobId, cluster: str, wanted: int) -> Intervals:
         """What the KCM gets of what it asks for."""
         before = self.record(sweep).out_on(cluster)
-        self.tell(ParametersWanted(cluster=cluster, sweep=sweep, wanted=wanted))
+        self.apply(ParametersWanted(cluster=cluster, sweep=sweep, wanted=wanted))
         return self.record(sweep).out_on(cluster) - before
 
     def ran(self, launcher: Attempt, numbers: Iterable[int], status: int = 0, host: str = "n1") -> None:
         rows = tuple(result(number, status, host) for number in numbers)
         sweep, cluster = JobId(launcher.owner.id), launcher.cluster
-        self.tell(ParametersEnded(cluster=cluster, sweep=sweep, attempt=launcher.id, results=rows))
+        self.apply(ParametersEnded(cluster=cluster, sweep=sweep, attempt=launcher.id, results=rows))
 
     def back(self, sweep: JobId, cluster: str, numbers: Intervals, begun: Intervals = NONE) -> None:
-        self.tell(ParametersReturned(cluster=cluster, sweep=sweep, numbers=numbers, begun=begun))
+        self.apply(ParametersReturned(cluster=cluster, sweep=sweep, numbers=numbers, begun=begun))
 
     def feeds(self, cluster: str | None = None) -> list[FeedSweep]:
         feeds = [hint for hint in self.hints if isinstance(hint, FeedSweep)]
@@ -171,7 +171,7 @@ class SweepPlay(Play):
         todo, self.pending = self.pending, []
         for command in todo:
             if isinstance(command, CancelAttempt) and command.cluster not in self.down:
-                self.tell(AttemptCleanedUp(attempt=command.attempt))
+                self.apply(AttemptCleanedUp(attempt=command.attempt))
             elif isinstance(command, CancelAttempt):
                 self.pending.append(command)
 

@@ -76,13 +76,13 @@ def maintain(place: Path, task: str, now: Instant, killed_at: int | None) -> Non
         "clusters": list,
         "usage": lambda by, since: {("ada",): Sum(run=3_600 * SECOND, attempts=2)},
     }
-    told: dict[str, Any] = {"task": task, "cron": "0 3 * * *"}
+    reported: dict[str, Any] = {"task": task, "cron": "0 3 * * *"}
     if task != "vacuum":
-        told |= {"to": str(place / "to")}
+        reported |= {"to": str(place / "to")}
     if task == "backup":
-        told |= {"keep": 1}
+        reported |= {"keep": 1}
     known = {"policies": {MAINTENANCE: [task]}}
-    runner = Runner([Maintenance.model_validate(told, context=known)], Koalad(**given), UTC)
+    runner = Runner([Maintenance.model_validate(reported, context=known)], Koalad(**given), UTC)
     if killed_at is not None:
         steps.left = killed_at
     runner._by_cron(task, made_up=bool(runner.missed()))

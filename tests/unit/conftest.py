@@ -288,7 +288,7 @@ class Relay:
     def report(self, attempt: Attempt, phase: str) -> dict[str, Any]:
         """The first report of this phase, waited for."""
         return dict(
-            self.await_said(
+            self.await_message(
                 attempt.tag, lambda said: isinstance(said, ReportMessage) and said.report["phase"] == phase
             ).report
         )
@@ -299,7 +299,7 @@ class Relay:
     def keys(self, attempt: Attempt) -> list[tuple[str, str]]:
         return [(said.key, said.value) for said in self.said.get(attempt.tag, []) if isinstance(said, PutKey)]
 
-    def await_said(self, tag: str, wanted: Callable[[Any], bool]) -> Any:
+    def await_message(self, tag: str, wanted: Callable[[Any], bool]) -> Any:
         found: list[Any] = []
 
         def looked() -> bool:
@@ -338,7 +338,7 @@ class Relay:
         with connection:
             tag = self._admit(connection, channel)
             while tag and (data := _received(connection, channel)) is not None:
-                self._hear(tag, data if isinstance(data, Chunk) else messages.from_json(data))
+                self._receive(tag, data if isinstance(data, Chunk) else messages.from_json(data))
 
     def _admit(self, connection: socket.socket, channel: Channel) -> str:
         """The tag of the wrapper that is in now; "" for one that left."""
@@ -361,7 +361,7 @@ class Relay:
         self.hellos.put(challenged.hello)
         return admitted.tag
 
-    def _hear(self, tag: str, message: Any) -> None:
+    def _receive(self, tag: str, message: Any) -> None:
         with self._changed:
             self.said.setdefault(tag, []).append(message)
             self._changed.notify_all()

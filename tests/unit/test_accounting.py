@@ -27,7 +27,7 @@ def output(stdout: str, stderr: str = "", status: int = 0) -> Result:
     return Result(["squeue"], status, stdout, stderr)
 
 
-def test_slurm_tells_spans_of_jobs_that_ran_and_ended() -> None:
+def test_slurm_reports_spans_of_jobs_that_ran_and_ended() -> None:
     """Not of one that runs, nor of one that was cancelled while it waited; a name may hold a line break."""
     listed = (
         "11|COMPLETED|4|1900000000|1900000100|kab12300e000001 \n"
@@ -47,18 +47,18 @@ def test_slurm_tells_spans_of_jobs_that_ran_and_ended() -> None:
 @pytest.mark.parametrize(
     "words", ["slurm_load_jobs error: Invalid job id specified", "Slurm accounting storage is disabled"]
 )
-def test_slurm_that_knows_nothing_tells_nothing(words: str) -> None:
+def test_slurm_that_knows_nothing_reports_nothing(words: str) -> None:
     assert slurm.parse_account(output("", words, 1)) == []
 
 
-def test_an_accounting_that_fails_says_so() -> None:
+def test_an_accounting_that_fails_is_reported() -> None:
     with pytest.raises(BatchError):
         slurm.parse_account(output("", "Unable to contact slurm controller", 1))
     with pytest.raises(BatchError):
         sge.parse_account(output("", "error: commlib error: got select error", 1))
 
 
-def test_grid_engine_tells_spans_by_the_wall_clock_of_its_head(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grid_engine_reports_spans_by_the_wall_clock_of_its_head(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
     try:
@@ -191,7 +191,7 @@ def test_a_cluster_out_of_reach_is_asked_again(clusters: Clusters) -> None:
     assert koalad.delivered[0].spans[0].attempt == used(1).attempt
 
 
-def test_a_batch_system_that_does_not_tell_is_asked_once(clusters: Clusters) -> None:
+def test_a_batch_system_without_accounting_is_asked_once(clusters: Clusters) -> None:
     koalad = Koalad(clusters, used(1))
     clusters.has_accounting = False
     for _ in range(100):

@@ -95,7 +95,7 @@ def test_no_command_is_run_once_the_program_is_over(agent: Agent, tmp_path: Path
         time.sleep(0.01)
     mark.unlink()
     agent.send(do="stop", grace=0)
-    while agent.next()["said"] != "emptied":
+    while agent.next()["event"] != "emptied":
         pass
     agent.run(f"touch {mark}", stream=2)
     while (frame := agent.next()["frame"])["stream"] != 2:
@@ -116,12 +116,12 @@ def test_no_command_is_run_beside_an_isolated_program(isolating: Agent, tmp_path
 def test_an_isolated_program_has_no_terminal(isolating: Agent) -> None:
     isolating.prepare(terminal="terminal")
     answer = isolating.next()
-    assert (answer["said"], answer["what"]) == ("failed", "prepare")
+    assert (answer["event"], answer["what"]) == ("failed", "prepare")
     assert "An isolated program can have no terminal" in answer["why"]
 
 
 def test_nothing_is_started_on_other_nodes_for_an_isolated_program(isolating: Agent) -> None:
     isolating.prepare(mpi=True)
     answer = isolating.next()
-    assert answer["said"] == "failed"  # there is no such attempt; the agent knows that the program is an mpirun
+    assert answer["event"] == "failed"  # there is no such attempt; the agent knows that the program is an mpirun
     assert "error" in isolating.ask({"start": "other", "command": "true"})

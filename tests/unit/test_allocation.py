@@ -329,7 +329,7 @@ def test_a_line_that_a_crash_cut_off_is_skipped(tmp_path: Path) -> None:
     assert list(journal.read(str(tmp_path))) == [1]
 
 
-def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_a_server_that_cannot_start_gives_the_reason(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="does not run in a batch job"):
         client.Client(str(tmp_path), ["false"], {}).run(["describe"])
     with pytest.raises(ClusterError, match="did not start"):

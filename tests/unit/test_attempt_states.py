@@ -111,14 +111,14 @@ def played(moves: list[Move]) -> Play:
         if kind in ("lose", "reach"):
             getattr(play, kind)(("alpha", "beta")[choice % 2])
         elif kind == "wait":
-            play.tell(after=Duration(6 * MINUTE))
+            play.apply(after=Duration(6 * MINUTE))
             play.measure()
         elif kind == "restored":
-            play.tell(StoreRestored(epoch=9, last_number=99))
+            play.apply(StoreRestored(epoch=9, last_number=99))
         elif attempts:
             attempt = attempts[choice % len(attempts)]
             if play.job(job).components[attempt.component].cluster not in play.down:
-                play.tell(_event(play, kind, attempt))
+                play.apply(_event(play, kind, attempt))
     return play
 
 

@@ -28,7 +28,7 @@ def shows(play: Play, cluster: str, total: int, largest: int | None = None, afte
     state = ClusterState(
         measured_at=play.now, total=total, idle=total, ours=0, others=0, waiting_local=0, largest=largest
     )  # fmt: skip
-    play.tell(ClusterMeasured(cluster=cluster, state=state))
+    play.apply(ClusterMeasured(cluster=cluster, state=state))
 
 
 def outcome(play: Play, job: JobId) -> tuple[JobState, str]:
@@ -42,7 +42,7 @@ def again(play: Play) -> None:
     snapshot = Snapshot(instance=INSTANCE, counters=play.counters, jobs=jobs)
     play.engine = Engine(play.settings, Policies(worst_fit, fpfs), snapshot)
     for cluster in play.sizes:
-        play.tell(ClusterConnected(cluster=cluster, version="22.05"))
+        play.apply(ClusterConnected(cluster=cluster, version="22.05"))
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_new_job_too_fits_what_the_cluster_had_before(play: Play) -> None:
     assert outcome(play, play.submit(component(9))) == SETTLED
 
 
-def test_a_person_is_told_what_is_missing(play: Play) -> None:
+def test_a_message_names_what_is_missing(play: Play) -> None:
     job = waiting(play)
     shows(play, "lab", 2)
     (lack,) = play.engine.explain(play.now, job)
@@ -99,7 +99,7 @@ def test_a_person_is_told_what_is_missing(play: Play) -> None:
         (4, 2, "1 of 4 processors is idle, but 2 are needed."),
     ],
 )
-def test_one_processor_is_told_in_the_singular(total: int, processors: int, message: str) -> None:
+def test_one_processor_is_in_the_singular(total: int, processors: int, message: str) -> None:
     play = Play(sizes={"lab": total})
     play.submit(component(max(1, total - 1)))
     job = play.submit(component(processors), when_busy=WhenBusy.WAIT)
@@ -130,7 +130,7 @@ def test_who_comes_back_for_a_moment_is_not_gone(play: Play) -> None:
     job = waiting(play)
     shows(play, "lab", 4)
     shows(play, "lab", 8, after=Duration(2 * A_WHILE))
-    play.tell(after=Duration(1))
+    play.apply(after=Duration(1))
     assert outcome(play, job) == (JobState.CLAIMING, "")
     shows(play, "lab", 4)
     shows(play, "lab", 4, after=Duration(2 * A_WHILE))
@@ -141,8 +141,8 @@ def test_time_without_a_connection_does_not_count(play: Play) -> None:
     job = waiting(play)
     shows(play, "lab", 4)
     play.lose("lab")
-    play.tell(after=Duration(5 * A_WHILE))
-    play.tell(ClusterConnected(cluster="lab", version="22.05"))
+    play.apply(after=Duration(5 * A_WHILE))
+    play.apply(ClusterConnected(cluster="lab", version="22.05"))
     shows(play, "lab", 4)
     assert outcome(play, job) == (JobState.WAITING, "")
 

@@ -36,19 +36,19 @@ DELTA = ClusterSettings(name="delta", batch="sge")
 
 def join(play: Play, settings: ClusterSettings = DELTA, size: int = 64) -> list[Command]:
     play.sizes = {**play.sizes, settings.name: size}
-    play.tell(ClusterJoined(settings=settings))
-    play.tell(ClusterConnected(cluster=settings.name, version="8.1.9"))
-    return play.tell(play.measurement(settings.name))
+    play.apply(ClusterJoined(settings=settings))
+    play.apply(ClusterConnected(cluster=settings.name, version="8.1.9"))
+    return play.apply(play.measurement(settings.name))
 
 
 def leave(play: Play, name: str) -> list[Command]:
     play.sizes = {each: size for each, size in play.sizes.items() if each != name}
-    return play.tell(ClusterLeft(name=name))
+    return play.apply(ClusterLeft(name=name))
 
 
 def drain(play: Play, name: str, draining: bool = True) -> list[Command]:
     known = play.engine.core.information.clusters[name].settings
-    return play.tell(ClusterChanged(settings=replace(known, draining=draining)))
+    return play.apply(ClusterChanged(settings=replace(known, draining=draining)))
 
 
 def names_in(value: Any, seen: dict[int, None] | None = None) -> bool:
@@ -97,7 +97,7 @@ def test_a_job_fits_on_the_sum_of_old_and_new_clusters(play: Play) -> None:
 
 def test_a_cluster_that_joins_with_attempts_of_the_store_counts_them(play: Play) -> None:
     job = play.submit(component(20, "alpha"))
-    play.tell(ClusterChanged(settings=ClusterSettings(name="alpha", batch="slurm", network="other")))
+    play.apply(ClusterChanged(settings=ClusterSettings(name="alpha", batch="slurm", network="other")))
     assert play.engine.core.information.commitments.on("alpha") == (20, 0)
     play.run(job)
 
@@ -113,10 +113,10 @@ def test_nothing_of_a_cluster_that_has_left_is_in_any_index(play: Play) -> None:
     play.reach("alpha")
     waiting = play.submit(component(32, "alpha"))
     leave(play, "alpha")
-    play.tell(CancelRequested(waiting))
+    play.apply(CancelRequested(waiting))
     play.obey()
     for each in [each for each in play.jobs.values() if not each.state.final]:
-        play.tell(CancelRequested(each.id))
+        play.apply(CancelRequested(each.id))
         play.obey()
     core = play.engine.core
     for name, held in vars(core).items():
@@ -135,8 +135,8 @@ def test_a_running_job_is_lost_and_its_retry_on_decides(play: Play) -> None:
     assert "its cluster has left the grid" in str(play.job(fails).reason)
     assert (play.job(again).completion_failures, play.job(again).state) == (1, JobState.CLAIMING)
     assert play.job(again).components[0].cluster in ("beta", "gamma")
-    told = [sentence(line) for line in play.history if line.job == fails]
-    assert any("its cluster has left the grid" in each for each in told)
+    reported = [sentence(line) for line in play.history if line.job == fails]
+    assert any("its cluster has left the grid" in each for each in reported)
 
 
 def test_a_claim_goes_to_another_cluster_and_one_at_its_barrier_gives_the_others_back(play: Play) -> None:
@@ -167,7 +167,7 @@ def test_a_pending_cancel_there_is_given_up_and_the_history_has_it(play: Play) -
     job = play.submit(component(4, "alpha"))
     play.run(job)
     play.lose("alpha")
-    play.tell(CancelRequested(job, force=True))
+    play.apply(CancelRequested(job, force=True))
     assert list(play.pending_cancels) == play.attempts(job)
     assert left_on(play.engine, "alpha").pending_cancels == 1
     leave(play, "alpha")
@@ -185,7 +185,7 @@ def test_late_reports_of_a_cluster_that_has_left_change_nothing(play: Play) -> N
     ]
     leave(play, "alpha")
     before = play.engine.records.counters
-    play.tell(*late)
+    play.apply(*late)
     assert "alpha" not in play.engine.core.information.clusters
     assert play.engine.records.counters == before
 
@@ -251,7 +251,7 @@ def test_a_change_of_settings_counts_for_what_runs_and_for_what_waits(play: Play
     job = play.submit(component(3, "beta", exclusive=True))
     assert play.engine.core.information.commitments.on("beta") == (3, 0)
     changed = ClusterSettings(name="beta", batch="slurm", processors_per_node=8)
-    play.tell(ClusterChanged(settings=changed))
+    play.apply(ClusterChanged(settings=changed))
     assert play.engine.core.information.commitments.on("beta") == (8, 0)
     play.run(job)
 
@@ -263,7 +263,7 @@ def test_jobs_that_no_network_could_take_go_on_when_a_change_joins_two() -> None
     assert play.job(job).state in (JobState.WAITING, JobState.FAILED)
     other = play.submit(component(10), component(12), component(12))
     if play.job(other).state is JobState.WAITING:
-        play.tell(ClusterChanged(settings=ClusterSettings(name="alpha", batch="slurm", network="two")))
+        play.apply(ClusterChanged(settings=ClusterSettings(name="alpha", batch="slurm", network="two")))
         play.measure(alpha=16)
         assert play.job(other).state is JobState.CLAIMING
 

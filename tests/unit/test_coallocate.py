@@ -34,7 +34,7 @@ def test_resources_are_the_components_of_one_job() -> None:
     assert [each.arguments for each in found.components] == [("europe", "2003"), ("x", "y")]
 
 
-def test_it_says_the_same_as_rsl() -> None:
+def test_it_means_the_same_as_rsl() -> None:
     xml = flow(
         f'<coallocate name="t" on_failure="stop"><coallocate name="two">{A}{B}</coallocate>'
         f'<coallocate name="in"><coallocate name="deep">{A}</coallocate>{B}</coallocate>{A}</coallocate>'

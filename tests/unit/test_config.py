@@ -267,7 +267,7 @@ def test_a_visible_directory_is_a_plain_absolute_path(path: str) -> None:
         read(text)
 
 
-def test_a_cluster_is_told_in_the_words_of_the_wire() -> None:
+def test_a_cluster_is_described_in_the_words_of_the_wire() -> None:
     fields = cluster_config(read(SMALL), "here")
     message = ClusterConfig(**fields)
     assert message._asdict() == fields
@@ -287,7 +287,7 @@ def test_dumped_and_read_again_it_is_the_same() -> None:
         assert read(json.dumps(grid.model_dump(mode="json"))) == grid
 
 
-def test_the_schema_says_what_the_documentation_says() -> None:
+def test_the_schema_and_the_documentation_agree() -> None:
     schema = json.loads(json.dumps(json_schema()))
     documentation = (ROOT / "docs" / "grid-file.md").read_text()
     documented = set(re.findall(r"`([a-z_.]+)`", documentation))

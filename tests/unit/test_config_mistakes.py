@@ -353,13 +353,13 @@ def test_policies_of_sweeps_are_those_that_are_registered(key: str) -> None:
     assert "Did you mean newest-first?" in reason.advice
 
 
-def test_several_mistakes_are_told_in_the_order_of_their_lines() -> None:
+def test_several_mistakes_are_reported_in_the_order_of_their_lines() -> None:
     lines = [f"k{number}: 1" for number in range(8)]
     reason = refused(in_cluster("\n    ".join(lines)))
-    told = reason.message.split("\n")
-    assert told[0] == "grid.yaml has 8 mistakes:"
-    assert [re.match(r"  grid.yaml:(\d+):", line)[1] for line in told[1:6]] == ["6", "7", "8", "9", "10"]  # type: ignore[index]
-    assert told[6:] == ["  and 3 more."]
+    reported = reason.message.split("\n")
+    assert reported[0] == "grid.yaml has 8 mistakes:"
+    assert [re.match(r"  grid.yaml:(\d+):", line)[1] for line in reported[1:6]] == ["6", "7", "8", "9", "10"]  # type: ignore[index]
+    assert reported[6:] == ["  and 3 more."]
 
 
 def test_windows_line_ends_and_a_byte_order_mark_do_no_harm() -> None:
@@ -379,7 +379,7 @@ values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.di
 cluster_keys = st.sampled_from(sorted(json_schema()["$defs"]["Cluster"]["properties"]))
 
 
-def told_or_read(text: str | bytes) -> None:
+def reported_or_read(text: str | bytes) -> None:
     """Nothing but RequestError, in words that name the file and can be printed."""
     try:
         read(text)
@@ -393,18 +393,18 @@ def told_or_read(text: str | bytes) -> None:
 
 @given(st.binary(max_size=300))
 def test_garbage_bytes_are_refused(data: bytes) -> None:
-    told_or_read(data)
+    reported_or_read(data)
 
 
 @given(st.text(max_size=100) | st.text("ab:-?[]{}&*!|>'\"%@`#,\\ \t\n0~.<", max_size=60))
 def test_garbage_text_is_refused(text: str) -> None:
-    told_or_read(text)
+    reported_or_read(text)
 
 
 @given(st.dictionaries(cluster_keys | words, values, max_size=4), st.dictionaries(words, values, max_size=2))
 @settings(max_examples=150)
 def test_garbage_values_are_refused(cluster: dict[str, Any], top: dict[str, Any]) -> None:
-    told_or_read(
+    reported_or_read(
         yaml.safe_dump({"grid": "a", "clusters": {"x": {"batch": "local", "connect": "local:"} | cluster}} | top)
     )
 
@@ -421,7 +421,7 @@ def test_the_parsers_of_yaml_agree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("line", ["connect: local:", "connect: local: # here"])
-def test_a_bare_local_is_told_to_need_quotes(line: str) -> None:
+def test_the_message_for_a_bare_local_demands_quotes(line: str) -> None:
     block = f"grid: a\nclusters:\n  b:\n    {line}\n    batch: local\n"
     for text in (block, "grid: a\nclusters: {b: {connect: local:, batch: local}}"):
         reason = refused(text)

@@ -78,23 +78,23 @@ def test_the_file_is_pushed_once(connection: Connection, tmp_path: Path) -> None
     assert pushed.stat().st_ino == before
 
 
-def test_standard_error_is_heard_line_by_line(connection: Connection, tmp_path: Path) -> None:
+def test_standard_error_is_read_line_by_line(connection: Connection, tmp_path: Path) -> None:
     said: list[str] = []
-    heard = threading.Event()
+    arrived = threading.Event()
 
-    def hear(line: str) -> None:
+    def receive(line: str) -> None:
         said.append(line)
         if line == "and left":
-            heard.set()
+            arrived.set()
 
-    with started(connection, tmp_path, hear) as channel:
+    with started(connection, tmp_path, receive) as channel:
         channel.write(b"x" * 5)
         read_exactly(channel, len(STARTED) + 5)
         reader = threading.Thread(target=lambda: read_exactly(channel, 1))
         reader.start()
         end_input(channel)
         reader.join()
-        assert heard.wait(120), said
+        assert arrived.wait(120), said
     assert said[-2:] == ["echoed 5 bytes", "and left"]
 
 
@@ -159,7 +159,7 @@ def test_the_exit_status_is_the_commands(connection: Connection) -> None:
     channel.close()
 
 
-def test_no_python_is_said_so(connection: Connection, tmp_path: Path) -> None:
+def test_no_python_is_reported(connection: Connection, tmp_path: Path) -> None:
     error = error_of(connection, tmp_path, python="python-that-is-not-there")
     assert isinstance(error, ClusterError)
     assert error.code == "no_python"

@@ -29,52 +29,52 @@ ROW = [7, 1, "exited", "n1", 2, NOW + AHEAD - 20, NOW + AHEAD - 10, 0, 11, 5, 6]
 
 
 @pytest.fixture
-def talk() -> KcmConversation:
-    talk = KcmConversation(
+def dialogue() -> KcmConversation:
+    dialogue = KcmConversation(
         Cluster(name="vu", instance=OURS, config={"name": "vu", "batch": "slurm"}), Opening(epoch=5, version="0")
     )
-    talk.hello(NOW)
-    talk.received(NOW, wire.Welcome(wire.PROTOCOL, "0", NOW + AHEAD, "3.11", "head"))
-    return talk
+    dialogue.hello(NOW)
+    dialogue.received(NOW, wire.Welcome(wire.PROTOCOL, "0", NOW + AHEAD, "3.11", "head"))
+    return dialogue
 
 
-def told(talk: KcmConversation, *bodies: object) -> list[Event]:
+def reported(dialogue: KcmConversation, *bodies: object) -> list[Event]:
     """The events that come of these, each delivered under its own number."""
-    heard = [talk.received(NOW, wire.Event(at, wire.to_json(body))) for at, body in enumerate(bodies, start=1)]
-    acknowledged = [each.delivery.acknowledge for one in heard for each in one.commands if isinstance(each, Deliver)]
+    arrived = [dialogue.received(NOW, wire.Event(at, wire.to_json(body))) for at, body in enumerate(bodies, start=1)]
+    acknowledged = [each.delivery.acknowledge for one in arrived for each in one.commands if isinstance(each, Deliver)]
     assert acknowledged == [("vu", 5, number) for number in range(1, len(bodies) + 1)]
     return [
-        event for one in heard for each in one.commands if isinstance(each, Deliver) for event in each.delivery.events
+        event for one in arrived for each in one.commands if isinstance(each, Deliver) for event in each.delivery.events
     ]
 
 
-def test_results_are_told_with_instants_of_koalads_clock(talk: KcmConversation) -> None:
+def test_results_are_reported_with_instants_of_koalads_clock(dialogue: KcmConversation) -> None:
     expected = ParameterResult(7, 1, "exited", "n1", 2, Instant(NOW - 20), Instant(NOW - 10), 0, 11, 5, 6)
-    assert told(talk, wire.ParametersEnded(SWEEP, TAG, [ROW])) == [
+    assert reported(dialogue, wire.ParametersEnded(SWEEP, TAG, [ROW])) == [
         ParametersEnded(cluster="vu", sweep=SWEEP, attempt=LAUNCHER, results=(expected,))
     ]
 
 
-def test_numbers_come_back_as_intervals(talk: KcmConversation) -> None:
-    assert told(talk, wire.ParametersReturned(SWEEP, [[5, 9], [1, 2]], [[5, 6]])) == [
+def test_numbers_come_back_as_intervals(dialogue: KcmConversation) -> None:
+    assert reported(dialogue, wire.ParametersReturned(SWEEP, [[5, 9], [1, 2]], [[5, 6]])) == [
         ParametersReturned(
             cluster="vu", sweep=SWEEP, numbers=Intervals.of([(1, 2), (5, 9)]), begun=Intervals.of([(5, 6)])
         )
     ]
 
 
-def test_wants_and_suspicions_are_passed_on(talk: KcmConversation) -> None:
-    assert told(talk, wire.ParametersWanted(SWEEP, 40), wire.LauncherSuspected(TAG, "n3")) == [
+def test_wants_and_suspicions_are_passed_on(dialogue: KcmConversation) -> None:
+    assert reported(dialogue, wire.ParametersWanted(SWEEP, 40), wire.LauncherSuspected(TAG, "n3")) == [
         ParametersWanted(cluster="vu", sweep=SWEEP, wanted=40),
         LauncherSuspected(cluster="vu", attempt=LAUNCHER, host="n3"),
     ]
 
 
-def test_of_launchers_only_our_own_are_seen(talk: KcmConversation) -> None:
+def test_of_launchers_only_our_own_are_seen(dialogue: KcmConversation) -> None:
     newest = NOW + AHEAD - 3
-    assert told(talk, wire.LaunchersSeen([[TAG, 4, newest], [FOREIGN, 2, newest], ["nonsense", 1, newest]])) == [
-        LaunchersSeen(cluster="vu", launchers=((LAUNCHER, 4, Instant(NOW - 3)),))
-    ]
+    assert reported(
+        dialogue, wire.LaunchersSeen([[TAG, 4, newest], [FOREIGN, 2, newest], ["nonsense", 1, newest]])
+    ) == [LaunchersSeen(cluster="vu", launchers=((LAUNCHER, 4, Instant(NOW - 3)),))]
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_of_launchers_only_our_own_are_seen(talk: KcmConversation) -> None:
     [wire.ParametersEnded(SWEEP, FOREIGN, [ROW]), wire.LauncherSuspected(FOREIGN, "n3")],
     ids=["done", "suspect"],
 )
-def test_another_stores_launcher_is_acknowledged_and_not_heard(talk: KcmConversation, foreign: object) -> None:
-    assert told(talk, foreign) == []
+def test_another_stores_launcher_is_acknowledged_and_not_accepted(dialogue: KcmConversation, foreign: object) -> None:
+    assert reported(dialogue, foreign) == []
 
 
 @pytest.mark.parametrize(
@@ -95,22 +95,24 @@ def test_another_stores_launcher_is_acknowledged_and_not_heard(talk: KcmConversa
     ],
     ids=["a field too few", "half a range", "half a Launcher"],
 )
-def test_what_is_broken_is_no_message(talk: KcmConversation, broken: object) -> None:
+def test_what_is_broken_is_no_message(dialogue: KcmConversation, broken: object) -> None:
     with pytest.raises(wire.MessageError):
-        talk.received(NOW, wire.Event(1, wire.to_json(broken)))
+        dialogue.received(NOW, wire.Event(1, wire.to_json(broken)))
 
 
-def test_an_ending_in_the_future_by_its_clock_has_happened_by_now(talk: KcmConversation) -> None:
+def test_an_ending_in_the_future_by_its_clock_has_happened_by_now(dialogue: KcmConversation) -> None:
     late = [*ROW[:6], NOW + AHEAD + 90, *ROW[7:]]
-    (event,) = told(talk, wire.ParametersEnded(SWEEP, TAG, [late]))
+    (event,) = reported(dialogue, wire.ParametersEnded(SWEEP, TAG, [late]))
     assert isinstance(event, ParametersEnded)
     assert event.results[0].ended_at == NOW
     assert event.results[0].started_at == NOW - 110, "it took as long as it took"
 
 
-def test_words_name_sweeps_by_number_and_launchers_by_tag(talk: KcmConversation) -> None:
+def test_words_name_sweeps_by_number_and_launchers_by_tag(dialogue: KcmConversation) -> None:
     numbers = Intervals.of([(1, 5), (8, 8)])
     feed = FeedSweep(cluster="vu", sweep=SWEEP, numbers=numbers, anew=True, launchers=(LAUNCHER,))
-    assert talk.hint(feed).messages == (wire.FeedSweep(SWEEP, [[1, 5], [8, 8]], True, [TAG]),)
-    assert talk.hint(RecallParameters(cluster="vu", sweep=SWEEP, most=3)).messages == (wire.RecallParameters(SWEEP, 3),)
-    assert talk.hint(TrustLauncher(cluster="vu", attempt=LAUNCHER)).messages == (wire.TrustLauncher(TAG),)
+    assert dialogue.hint(feed).messages == (wire.FeedSweep(SWEEP, [[1, 5], [8, 8]], True, [TAG]),)
+    assert dialogue.hint(RecallParameters(cluster="vu", sweep=SWEEP, most=3)).messages == (
+        wire.RecallParameters(SWEEP, 3),
+    )
+    assert dialogue.hint(TrustLauncher(cluster="vu", attempt=LAUNCHER)).messages == (wire.TrustLauncher(TAG),)

@@ -100,7 +100,7 @@ def test_an_answer_of_another_type_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         {},
         {"missing": None},
@@ -112,9 +112,9 @@ def test_an_answer_of_another_type_is_none() -> None:
     ],
     ids=repr,
 )
-def test_a_lie_about_files_and_room(told: Any) -> None:
+def test_a_lie_about_files_and_room(reported: Any) -> None:
     with pytest.raises(ClusterError, match="cannot be understood: details"):
-        understood(details.wanted, told)
+        understood(details.wanted, reported)
 
 
 def test_files_that_it_was_not_asked_of() -> None:
@@ -133,7 +133,7 @@ def session(answer: Any) -> KcmSession:
 
 
 @pytest.mark.parametrize("check", FOUND)
-def test_what_a_head_node_finds_is_what_it_said(check: str) -> None:
+def test_what_a_head_node_finds_is_what_it_reported(check: str) -> None:
     found = session(wire.Done(1, details=FOUND[check])).diagnose(check)
     assert {name: found[name] for name in FOUND[check]} == FOUND[check]
 
@@ -155,7 +155,7 @@ def test_a_lie_of_a_head_node_is_a_reason(check: str, field: str, wrong: Any) ->
 
 @given(st.sampled_from(sorted(FOUND)), OBJECTS)
 @settings(max_examples=200)
-def test_nothing_that_a_head_node_says_is_more_than_a_reason(check: str, said: dict[str, Any]) -> None:
+def test_nothing_that_a_head_node_reports_is_more_than_a_reason(check: str, said: dict[str, Any]) -> None:
     """Something is missing of all of them; a failure, of which nothing must be there, may be told."""
     if not is_failure(said):
         with pytest.raises(ClusterError, match="details"):

@@ -81,7 +81,7 @@ def in_use(state: Path, *answers: Any, warn: int | None = None) -> DiskUse:
     return DiskUse(["alpha"], ask, state, lambda: Instant(7), warn)
 
 
-def test_clusters_and_this_host_are_told_by_what_takes_up_room(tmp_path: Path) -> None:
+def test_clusters_and_this_host_are_reported_by_what_takes_up_room(tmp_path: Path) -> None:
     wanted = {
         "store": fill(tmp_path / "koala.db", 50_000),
         "output": fill(tmp_path / "output" / "7" / "0.1.output", 200_000),
@@ -95,7 +95,7 @@ def test_clusters_and_this_host_are_told_by_what_takes_up_room(tmp_path: Path) -
     openapi.check(documents.disk([alpha, here]))
 
 
-def test_a_cluster_that_cannot_say_keeps_what_it_said_last(tmp_path: Path) -> None:
+def test_a_cluster_that_cannot_report_keeps_its_last_report(tmp_path: Path) -> None:
     lost = TransientError("not_connected", "alpha is not connected.", "Wait a moment.")
     disk = in_use(tmp_path, lost, FOUND, TimeoutError(), {**FOUND, "bytes": -1}, warn=2 * MIB)
     first, *_ = disk.count()
@@ -119,7 +119,7 @@ def test_a_place_with_more_than_the_limit_is_warned_of(tmp_path: Path, warn: int
     assert len(disk.warnings()) == len(warned)
 
 
-def test_a_warning_says_how_much_there_is_and_where_to_look(tmp_path: Path) -> None:
+def test_a_warning_states_how_much_there_is_and_where_to_look(tmp_path: Path) -> None:
     fill(tmp_path / "koala.db", 3 * MIB)
     disk = in_use(tmp_path, {**FOUND, "whole": False}, warn=MIB)
     disk.count()

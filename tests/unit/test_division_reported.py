@@ -19,8 +19,8 @@ def nodes(counts: list[int]) -> tuple[Node, ...]:
 
 
 def comes(attempt: AttemptId, counts: list[int], cluster: str = "alpha", **facts: Any) -> WrapperReported:
-    told: dict[str, Any] = {"phase": "at_barrier", **facts}
-    return WrapperReported(cluster=cluster, attempt=attempt, batch_id="1", nodes=nodes(counts), **told)
+    parts: dict[str, Any] = {"phase": "at_barrier", **facts}
+    return WrapperReported(cluster=cluster, attempt=attempt, batch_id="1", nodes=nodes(counts), **parts)
 
 
 def placed(processors: int = 4, **fields: Any) -> tuple[Play, Any, AttemptId]:
@@ -46,7 +46,7 @@ def placed(processors: int = 4, **fields: Any) -> tuple[Play, Any, AttemptId]:
 )
 def test_what_was_asked_for_is_released(fields: dict[str, Any], counts: list[int]) -> None:
     play, job, attempt = placed(**fields)
-    commands = play.tell(comes(attempt, counts))
+    commands = play.apply(comes(attempt, counts))
     (release,) = [each for each in commands if isinstance(each, ReleaseAttempt)]
     assert [host[2] for host in release.hosts] == counts
     assert play.job(job).state is JobState.RUNNING
@@ -69,7 +69,7 @@ def test_what_was_asked_for_is_released(fields: dict[str, Any], counts: list[int
 )
 def test_what_was_not_asked_for_ends_the_attempt(fields: dict[str, Any], counts: list[int]) -> None:
     play, job, attempt = placed(**fields)
-    commands = play.tell(comes(attempt, counts))
+    commands = play.apply(comes(attempt, counts))
     assert [type(each).__name__ for each in commands] == ["CancelAttempt"]
     found = play.job(job)
     assert found.state is JobState.STOPPING
@@ -85,25 +85,25 @@ def test_the_others_hosts_never_hold_them() -> None:
     play = Play()
     job = play.submit(component(4, cluster="alpha"), component(4, cluster="beta"))
     mine, theirs = play.attempts(job)
-    play.tell(comes(mine, [4]))
-    commands = play.tell(comes(theirs, [400], "beta"))
+    play.apply(comes(mine, [4]))
+    commands = play.apply(comes(theirs, [400], "beta"))
     assert {type(each).__name__ for each in commands} == {"CancelAttempt"}
     assert len(commands) == 2
 
 
 def test_a_job_that_was_released_goes_on_with_the_nodes_that_were_known() -> None:
     play, job, attempt = placed()
-    play.tell(comes(attempt, [4]))
-    assert play.tell(comes(attempt, [9], phase="running")) == []
+    play.apply(comes(attempt, [4]))
+    assert play.apply(comes(attempt, [9], phase="running")) == []
     found = play.job(job)
     assert found.state is JobState.RUNNING
     assert found.components[0].nodes == nodes([4])
 
 
-def test_the_end_of_an_attempt_counts_whatever_it_says_of_nodes() -> None:
+def test_the_end_of_an_attempt_counts_whatever_nodes_it_reports() -> None:
     play, job, attempt = placed()
-    play.tell(comes(attempt, [4]))
-    play.tell(comes(attempt, [9], phase="ended", ending="exited", exit_status=3))
+    play.apply(comes(attempt, [4]))
+    play.apply(comes(attempt, [9], phase="ended", ending="exited", exit_status=3))
     found = play.job(job)
     assert found.components[0].exit_status == 3
     assert found.components[0].nodes == nodes([4])

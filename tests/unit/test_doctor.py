@@ -95,13 +95,13 @@ def seen(wrong: int, **answer: Any) -> probe_job.Seen:
         (program.NOT_WRITABLE | program.NO_RELAY, "shared_not_writable"),
     ],
 )
-def test_what_is_wrong_with_the_shared_directory_is_told_apart(wrong: int, code: str | None) -> None:
+def test_what_is_wrong_with_the_shared_directory_is_distinguished(wrong: int, code: str | None) -> None:
     reason = probe_job.shared_trouble(seen(wrong, node="c1"), "/shared")
     assert (reason and reason.code) == code
 
 
-def test_a_relay_that_is_out_of_reach_is_told_with_what_each_address_said() -> None:
-    reason = probe_job.relay_trouble(seen(program.NO_RELAY, said={"10.0.0.1": "no answer", "10.0.0.2": "refused"}))
+def test_a_relay_that_is_out_of_reach_is_reported_with_the_error_of_each_address() -> None:
+    reason = probe_job.relay_trouble(seen(program.NO_RELAY, errors={"10.0.0.1": "no answer", "10.0.0.2": "refused"}))
     assert reason is not None
     assert (reason.code, reason.words) == ("relay_blocked", "10.0.0.1: no answer; 10.0.0.2: refused")
     assert probe_job.relay_trouble(seen(program.NOT_SEEN)) is None
@@ -132,15 +132,15 @@ def test_a_clock_that_is_off_is_noted_and_far_off_a_failure() -> None:
     ("status", "code"),
     [(127, "no_python_on_node"), (program.TOO_OLD, "no_python_on_node"), (1, "job_silent"), (None, "job_silent")],
 )
-def test_a_job_that_said_nothing_is_judged_by_how_it_ended(status: int | None, code: str) -> None:
+def test_a_job_without_a_report_is_judged_by_how_it_ended(status: int | None, code: str) -> None:
     ended = BatchStatus(TAG, "1", 0, "ended", "its reason", exit_status=status)
     assert probe_job._mistakes_in_exit_status(ended) is None
     reason = probe_job._no_answer(ended, "python3")
     assert (reason.code, reason.words, reason.exit_status) == (code, "its reason", status)
 
 
-def test_the_exit_status_speaks_where_no_file_can() -> None:
-    ended = BatchStatus(TAG, "1", 0, "ended", exit_status=program.SAID + program.NOT_SEEN + program.NO_RELAY)
+def test_the_exit_status_reports_where_no_file_can() -> None:
+    ended = BatchStatus(TAG, "1", 0, "ended", exit_status=program.OURS + program.NOT_SEEN + program.NO_RELAY)
     assert probe_job._mistakes_in_exit_status(ended) == program.NOT_SEEN | program.NO_RELAY
     report = wire.Report(TAG, "1", "ended", [], ending="failed", exit_status=66, error={"words": "it lacks it"})
     over = probe_job._is_over([BatchStatus(TAG, "1", 0, "running"), report])
@@ -168,24 +168,24 @@ def test_a_canary_that_ends_without_a_word_or_badly_is_a_failure() -> None:
 # ---- what to do
 
 
-def test_a_failure_says_whose_move_it_is_and_what_to_write_where() -> None:
+def test_a_failure_states_whose_move_it_is_and_what_to_write_where() -> None:
     reason = Reason("no_such_queue", "cluster", "There is no queue named x.", "There are a, b.", "qconf", 1, "words")
-    told = failure("vu", reason, "a")
-    assert (told.move, told.key, told.value) == ("you", "queue", "a")
-    assert told.change == "There are a, b. Write `queue: a` for vu in the grid file."
-    assert (told.command, told.exit_status, told.output) == ("qconf", 1, "words")
+    reported = failure("vu", reason, "a")
+    assert (reported.move, reported.key, reported.value) == ("you", "queue", "a")
+    assert reported.change == "There are a, b. Write `queue: a` for vu in the grid file."
+    assert (reported.command, reported.exit_status, reported.output) == ("qconf", 1, "words")
 
 
-def test_another_batch_system_than_the_grid_file_says_is_for_its_writer_to_correct() -> None:
-    told = failure("lab", Reason("batch_system_other", "cluster", "This is not OpenPBS.", "Write `batch: torque`."))
-    assert (told.move, told.key) == ("you", "batch")
+def test_another_batch_system_than_in_the_grid_file_is_for_its_writer_to_correct() -> None:
+    reported = failure("lab", Reason("batch_system_other", "cluster", "This is not OpenPBS.", "Write `batch: torque`."))
+    assert (reported.move, reported.key) == ("you", "batch")
 
 
 @pytest.mark.parametrize(
     ("whose", "move"),
     [("transient", "nobody"), ("cluster", "administrator"), ("request", "you"), ("ours", "koalapy")],
 )
-def test_a_failure_of_an_unknown_code_is_whose_the_error_says(whose: Any, move: str) -> None:
+def test_a_failure_of_an_unknown_code_is_whose_the_error_names(whose: Any, move: str) -> None:
     assert failure("vu", Reason("unheard_of", whose, "It is.")).move == move
 
 
@@ -325,11 +325,11 @@ def test_an_interrupted_examination_leaves_nothing(tmp_path: Path) -> None:
     """Interrupted as by a person, while it waits for its thread."""
     grid = grid_of(here=local(tmp_path / "shared"))
 
-    def told(cluster: str, finding: Finding) -> None:
+    def reported(cluster: str, finding: Finding) -> None:
         if finding.check == "node_relay":
             os.kill(os.getpid(), signal.SIGINT)
 
-    doctor = Doctor(grid, ["here"], 60.0, lambda *_: None, told)
+    doctor = Doctor(grid, ["here"], 60.0, lambda *_: None, reported)
     with pytest.raises(KeyboardInterrupt), interruptible():
         doctor.run()
     doctor.interrupt()
@@ -339,16 +339,16 @@ def test_an_interrupted_examination_leaves_nothing(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "shared")) == ["bin", "local-queue"]
 
 
-def test_an_examination_whose_end_takes_too_long_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_examination_whose_end_takes_too_long_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     grid = grid_of(here=local(tmp_path / "shared"))
     entered, leave = threading.Event(), threading.Event()
 
-    def told(cluster: str, finding: Finding) -> None:
+    def reported(cluster: str, finding: Finding) -> None:
         entered.set()
         assert leave.wait(120)
 
     monkeypatch.setattr("koalapy.doctor.doctor._CLEANING_S", 0.01)
-    doctor = Doctor(grid, ["here"], 60.0, lambda *_: None, told)
+    doctor = Doctor(grid, ["here"], 60.0, lambda *_: None, reported)
     runner = threading.Thread(target=doctor.run)
     runner.start()
     try:

@@ -86,7 +86,7 @@ def test_a_job_is_overtaken_as_soon_as_a_measurement_of_its_cluster_fails() -> N
     first = play.submit(component(32, "alpha"))
     second = play.submit(component(4, "beta"))
     assert [play.job(job).state for job in (first, second)] == [JobState.WAITING, JobState.WAITING]
-    play.tell(MeasurementFailed(cluster="alpha", reason=Reason("timeout", "transient", "No answer.", "Wait.")))
+    play.apply(MeasurementFailed(cluster="alpha", reason=Reason("timeout", "transient", "No answer.", "Wait.")))
     assert [play.job(job).state for job in (first, second)] == [JobState.WAITING, JobState.CLAIMING]
 
 
@@ -102,10 +102,10 @@ def test_priority_comes_before_arrival(play: Any) -> None:
 def test_a_held_job_waits_until_it_is_unheld(play: Any) -> None:
     play.measure(alpha=32, beta=16, gamma=16)
     job = play.submit(component(4))
-    play.tell(HoldRequested(job))
+    play.apply(HoldRequested(job))
     play.measure()
     assert play.job(job).state is JobState.HELD
-    play.tell(ReleaseRequested(job))
+    play.apply(ReleaseRequested(job))
     assert play.job(job).state is JobState.CLAIMING
 
 
@@ -119,8 +119,8 @@ def test_a_job_that_can_never_fit_fails_with_advice(play: Any) -> None:
 
 def test_two_submissions_with_the_same_key_make_one_job(play: Any) -> None:
     request = make(component(4))
-    play.tell(WorkSubmitted(request=request, owner="me", key="k"))
-    play.tell(WorkSubmitted(request=request, owner="me", key="k"))
+    play.apply(WorkSubmitted(request=request, owner="me", key="k"))
+    play.apply(WorkSubmitted(request=request, owner="me", key="k"))
     assert len(play.jobs) == 1
 
 
@@ -128,7 +128,7 @@ def test_a_job_may_go_into_the_shortest_queue_when_it_has_waited_long_enough(pla
     play.measure(alpha=32, beta=16, gamma=16)
     job = play.submit(component(4), when_busy=WhenBusy.QUEUE)
     assert play.job(job).state is JobState.WAITING
-    play.tell(after=play.settings.queue_after)
+    play.apply(after=play.settings.queue_after)
     commands = play.measure(alpha=32, beta=16, gamma=16)
     assert any(isinstance(command, SubmitAttempt) for command in commands)
     assert play.job(job).patient
@@ -139,7 +139,7 @@ def test_a_job_in_a_batch_queue_does_not_make_its_cluster_polled_more_often(play
     play.measure(alpha=32, beta=16, gamma=16)
     job = play.submit(component(4), when_busy=WhenBusy.QUEUE)
     assert all(play.urgent.values())
-    play.tell(after=play.settings.queue_after)
+    play.apply(after=play.settings.queue_after)
     play.measure(alpha=32, beta=16, gamma=16)
     assert play.job(job).state is JobState.CLAIMING
     assert not any(play.urgent.values())
@@ -152,16 +152,16 @@ def test_a_job_in_a_batch_queue_does_not_make_its_cluster_polled_more_often(play
 def test_two_cancels_in_one_batch_of_events_count_as_one(play: Any) -> None:
     play.measure(alpha=32, beta=16, gamma=16)
     job = play.submit(component(4))
-    play.tell(CancelRequested(job), CancelRequested(job))
+    play.apply(CancelRequested(job), CancelRequested(job))
     assert play.job(job).state is JobState.CANCELLED
 
 
 def test_a_key_is_remembered_after_its_job_is_final(play: Any) -> None:
     request = make(component(4000))
-    play.tell(WorkSubmitted(request=request, owner="me", key="k"))
+    play.apply(WorkSubmitted(request=request, owner="me", key="k"))
     assert play.job(JobId(1)).state is JobState.FAILED
-    play.tell(WorkSubmitted(request=request, owner="me", key="k"))
-    play.tell(WorkSubmitted(request=request, owner="somebody", key="k"))
+    play.apply(WorkSubmitted(request=request, owner="me", key="k"))
+    play.apply(WorkSubmitted(request=request, owner="somebody", key="k"))
     assert [job.owner for job in play.jobs.values()] == ["me", "somebody"]
 
 
@@ -176,7 +176,7 @@ def test_components_of_one_job_in_one_queue_fit_there_together() -> None:
     clusters = (ClusterSettings(name=name, batch="slurm", backlog=100) for name in ("alpha", "beta"))
     play = Play(grid(*clusters, queue_after=Duration(0)), sizes={"alpha": 8, "beta": 8})
     busy = play.measurement("beta", others=8)
-    play.tell(play.measurement("alpha", others=8), replace(busy, state=replace(busy.state, waiting_local=3)))
+    play.apply(play.measurement("alpha", others=8), replace(busy, state=replace(busy.state, waiting_local=3)))
     job = play.submit(component(6), component(6), when_busy=WhenBusy.QUEUE)
     assert [each.cluster for each in play.job(job).components] == ["alpha", "beta"]
 
@@ -185,11 +185,11 @@ def test_jobs_that_no_measurement_shows_yet_count_in_the_backlog() -> None:
     """Two jobs come in one pass, a third in a pass of its own. The queue's backlog of four admits one of them."""
     alpha = ClusterSettings(name="alpha", batch="slurm", backlog=4)
     play = Play(grid(alpha, queue_after=Duration(0)), sizes={"alpha": 8})
-    play.tell(play.measurement("alpha", others=8))
+    play.apply(play.measurement("alpha", others=8))
     asked = [WorkSubmitted(request=make(component(3), when_busy=WhenBusy.QUEUE), owner="me") for _ in range(2)]
-    play.tell(*asked)
+    play.apply(*asked)
     play.submit(component(3), when_busy=WhenBusy.QUEUE)
     assert [job.state for job in play.jobs.values()] == [JobState.CLAIMING, JobState.WAITING, JobState.WAITING]
     play.come(*play.attempts(JobId(1)))
-    play.tell(play.measurement("alpha", others=5))
+    play.apply(play.measurement("alpha", others=5))
     assert [job.state for job in play.jobs.values()][1:] == [JobState.CLAIMING, JobState.WAITING]

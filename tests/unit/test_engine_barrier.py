@@ -54,9 +54,9 @@ def test_the_claim_time_out_counts_from_the_last_file_transfer(play: Any) -> Non
     attempt = play.attempts(job)[0]
     for _ in range(3):
         play.now = Instant(play.now + play.settings.claim_timeout // 2)
-        play.tell(FilesMoved(attempt))
+        play.apply(FilesMoved(attempt))
         assert play.job(job).state is JobState.CLAIMING
-    play.tell(FilesStaged(attempt, files=2, size=10, version="abc"))
+    play.apply(FilesStaged(attempt, files=2, size=10, version="abc"))
     assert [line.details["version"] for line in play.history if line.kind == "files_staged"] == ["abc"]
     play.wake()
     assert play.job(job).state is JobState.STOPPING
@@ -67,9 +67,9 @@ def test_file_transfers_of_an_attempt_that_does_not_wait_for_them_change_nothing
     attempt = play.attempts(job)[0]
     play.come(attempt)
     before = play.job(job)
-    play.tell(FilesMoved(attempt))
-    play.tell(FilesStaged(attempt, files=2, size=10, version="abc"))
-    play.tell(FilesMoved(attempt._replace(number=9)))
+    play.apply(FilesMoved(attempt))
+    play.apply(FilesStaged(attempt, files=2, size=10, version="abc"))
+    play.apply(FilesMoved(attempt._replace(number=9)))
     assert play.job(job) == before
 
 
@@ -78,8 +78,8 @@ def test_a_slow_clock_does_not_put_a_program_s_start_before_its_release(play: An
     play.come(*play.attempts(job))
     first = play.attempts(job)[0]
     early = Instant(play.now - 2 * SECOND)
-    play.tell(play.report(first, "running", released_at=early, started_at=early))
-    play.tell(play.report(first, "ended", exit_status=0, ending="exited", started_at=early, ended_at=early))
+    play.apply(play.report(first, "running", released_at=early, started_at=early))
+    play.apply(play.report(first, "ended", exit_status=0, ending="exited", started_at=early, ended_at=early))
     ran, other = play.job(job).components
     assert ran.ended_at >= ran.started_at >= ran.released_at >= other.at_barrier_at
     for attempt in play.attempts(job):
@@ -90,12 +90,12 @@ def test_the_release_waits_for_an_unreachable_cluster(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "gamma"))
     first, second = play.attempts(job)
     play.come(first)
-    play.tell(AttemptSubmitted(attempt=second, batch_id="2"))
+    play.apply(AttemptSubmitted(attempt=second, batch_id="2"))
     play.lose("alpha")
-    play.tell(play.report(second, "at_barrier", at_barrier_at=play.now))
+    play.apply(play.report(second, "at_barrier", at_barrier_at=play.now))
     assert play.job(job).state is JobState.CLAIMING
     play.reach("alpha")
-    play.tell(play.report(first, "at_barrier"))
+    play.apply(play.report(first, "at_barrier"))
     assert play.job(job).state is JobState.RUNNING
 
 
@@ -109,9 +109,9 @@ def test_an_attempt_at_the_barrier_counts_in_a_new_session_once_its_wrapper_repo
     play.come(second)
     assert play.job(job).state is JobState.CLAIMING, "the first has not reported in this session"
     before = play.job(job)
-    play.tell(play.report(second, "at_barrier"))
+    play.apply(play.report(second, "at_barrier"))
     assert play.job(job) == before
-    play.tell(play.report(first, "at_barrier", at_barrier_at=before.components[0].at_barrier_at))
+    play.apply(play.report(first, "at_barrier", at_barrier_at=before.components[0].at_barrier_at))
     assert play.job(job).state is JobState.RUNNING
     for attempt in play.attempts(job):
         play.end(attempt)
@@ -122,7 +122,7 @@ def test_a_second_welcome_of_one_session_keeps_the_attempts_at_the_barrier(play:
     job = play.submit(component(4, "alpha"), component(4, "gamma"))
     first, second = play.attempts(job)
     play.come(first)
-    play.tell(ClusterConnected(cluster="alpha", version="22.05"))
+    play.apply(ClusterConnected(cluster="alpha", version="22.05"))
     play.come(second)
     assert play.job(job).state is JobState.RUNNING
     for attempt in play.attempts(job):
@@ -153,10 +153,10 @@ def test_a_deadlock_is_broken_at_once_and_not_counted_as_a_failure(play: Any) ->
     a_alpha, a_beta = play.attempts(older)
     b_beta, b_alpha = play.attempts(younger)
     for attempt in (a_alpha, a_beta, b_beta, b_alpha):
-        play.tell(AttemptSubmitted(attempt=attempt, batch_id=str(attempt)))
+        play.apply(AttemptSubmitted(attempt=attempt, batch_id=str(attempt)))
     play.come(a_alpha)
     play.come(b_beta)
-    play.tell(play.measurement("alpha", pending=[b_alpha]), play.measurement("beta", pending=[a_beta]))
+    play.apply(play.measurement("alpha", pending=[b_alpha]), play.measurement("beta", pending=[a_beta]))
     assert play.job(younger).state is JobState.STOPPING
     assert play.job(older).state is JobState.CLAIMING
     play.obey()
@@ -167,7 +167,7 @@ def test_a_job_is_released_without_an_optional_component_that_is_late(play: Any)
     job = play.submit(component(4, "alpha"), component(4, "gamma", optional=True))
     needed, late = play.attempts(job)
     play.come(needed)
-    play.tell(AttemptSubmitted(attempt=late, batch_id="late"))
+    play.apply(AttemptSubmitted(attempt=late, batch_id="late"))
     play.wake()
     assert play.job(job).state is JobState.RUNNING
     assert play.job(job).components[1].state is ComponentState.CANCELLED
@@ -190,9 +190,9 @@ def test_no_attempt_is_released_after_the_barrier_time_out(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "beta"))
     first, second = play.attempts(job)
     play.come(first)
-    play.tell(AttemptSubmitted(attempt=second, batch_id="2"), play.report(second, "started"))
+    play.apply(AttemptSubmitted(attempt=second, batch_id="2"), play.report(second, "started"))
     late = Duration(play.settings.barrier_timeout * 2)
-    commands = play.tell(play.report(second, "at_barrier", at_barrier_at=Instant(play.now + late)), after=late)
+    commands = play.apply(play.report(second, "at_barrier", at_barrier_at=Instant(play.now + late)), after=late)
     assert not any(isinstance(command, ReleaseAttempt) for command in commands)
     assert play.job(job).state is JobState.STOPPING
 
@@ -205,30 +205,30 @@ def test_koalad_ends_a_barrier_before_any_wrapper_leaves_it(minutes: int) -> Non
         first, second = play.attempts(job)
         submits = [each for each in play.pending if isinstance(each, SubmitAttempt) and each.attempt == first]
         play.come(first)
-        play.tell(play.report(second, "started"))
+        play.apply(play.report(second, "started"))
         ends = play.engine.next_wakeup()
         assert ends is not None
         at_barrier_at = play.job(job).components[0].at_barrier_at
         assert at_barrier_at is not None
         assert ends + 5 * SECOND < at_barrier_at + submits[0].barrier_timeout
-        play.tell(CancelRequested(job))
+        play.apply(CancelRequested(job))
         play.obey()
 
 
 def test_at_the_claim_time_out_only_attempts_that_have_not_started_are_late(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "gamma", optional=True))
     needed, late = play.attempts(job)
-    play.tell(play.report(needed, "started"), AttemptSubmitted(attempt=late, batch_id="late"))
+    play.apply(play.report(needed, "started"), AttemptSubmitted(attempt=late, batch_id="late"))
     play.wake()
     assert play.job(job).state is JobState.CLAIMING
     assert play.job(job).components[1].state is ComponentState.CANCELLED
-    play.tell(play.report(needed, "at_barrier", at_barrier_at=play.now))
+    play.apply(play.report(needed, "at_barrier", at_barrier_at=play.now))
     assert play.job(job).state is JobState.RUNNING
 
 
 def test_a_started_attempt_that_never_reaches_the_barrier_is_a_submission_failure(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
-    play.tell(play.report(play.attempts(job)[0], "started"))
+    play.apply(play.report(play.attempts(job)[0], "started"))
     play.lose("alpha")
     play.wake()
     assert play.job(job).submission_failures == 1
@@ -247,9 +247,9 @@ def test_all_deadlocks_are_broken_in_the_step_that_detects_them() -> None:
     jobs += [play.submit(component(4, x), component(4, y), when_busy=WhenBusy.QUEUE) for x, y in pairs[1::2]]
     play.come(*(play.attempts(job)[0] for job in jobs[2:]))
     waits = [play.attempts(job)[1] for job in jobs]
-    play.tell(*(AttemptSubmitted(attempt=attempt, batch_id=str(attempt)) for attempt in waits))
-    play.tell()
-    play.tell(*(play.measurement(name, pending=waits) for name in sizes))
+    play.apply(*(AttemptSubmitted(attempt=attempt, batch_id=str(attempt)) for attempt in waits))
+    play.apply()
+    play.apply(*(play.measurement(name, pending=waits) for name in sizes))
     assert [play.job(job).state for job in jobs] == [JobState.CLAIMING] * 2 + [JobState.STOPPING] * 2
 
 
@@ -259,7 +259,7 @@ def test_processor_time_at_the_barrier_counts_for_attempts_that_left_it(play: An
     play.come(first)
     began = play.job(job).components[0].at_barrier_at
     assert began is not None
-    play.tell(after=Duration(7 * SECOND))
+    play.apply(after=Duration(7 * SECOND))
     play.end(first, ending="left_barrier")
     ended = play.job(job).components[0].ended_at
     assert ended is not None
@@ -272,8 +272,8 @@ def test_a_koalad_that_wakes_after_the_barrier_time_out_releases_no_part_of_a_jo
     job = play.submit(component(4, "alpha"), component(4, "gamma", optional=True))
     needed, late = play.attempts(job)
     play.come(needed)
-    play.tell(play.report(late, "started"))
-    commands = play.tell(after=Duration(2 * play.settings.barrier_timeout))
+    play.apply(play.report(late, "started"))
+    commands = play.apply(after=Duration(2 * play.settings.barrier_timeout))
     assert not any(isinstance(command, ReleaseAttempt) for command in commands)
     assert play.job(job).state is JobState.STOPPING
 
@@ -282,7 +282,7 @@ def test_the_reason_names_the_component_that_was_late_at_the_barrier(play: Any) 
     job = play.submit(component(4, "alpha"), component(4, "beta"))
     first, second = play.attempts(job)
     play.come(first)
-    play.tell(play.report(second, "started"))
+    play.apply(play.report(second, "started"))
     play.wake()
     assert "component 1 on beta was not at its barrier" in str(play.job(job).reason)
 

@@ -31,7 +31,7 @@ def test_at_the_maximum_of_submission_failures_the_job_fails_with_the_last_reaso
     job = play.submit(component(4, "alpha"))
     for _ in range(play.settings.max_submission_failures):
         assert play.job(job).state is JobState.CLAIMING
-        play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE))
+        play.apply(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE))
         play.measure()
     assert play.job(job).state is JobState.FAILED
     assert "busy" in str(play.job(job).reason)
@@ -39,7 +39,7 @@ def test_at_the_maximum_of_submission_failures_the_job_fails_with_the_last_reaso
 
 def test_completion_failures_are_bounded_and_reset_the_submission_count(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
-    play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE))
+    play.apply(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE))
     for count in range(play.settings.max_completion_failures + 1):
         assert play.job(job).state is JobState.CLAIMING
         play.run(job)
@@ -68,7 +68,7 @@ def test_a_non_zero_exit_status_is_final_unless_retry_on_includes_exit(
 def test_a_missing_executable_fails_at_once(play: Any) -> None:
     job = play.submit(component(4), component(4))
     reason = Reason("no_executable", "request", "There is no ./program.", "Stage it in.")
-    play.tell(AttemptSubmitted(attempt=play.attempts(job)[0], batch_id="1"))
+    play.apply(AttemptSubmitted(attempt=play.attempts(job)[0], batch_id="1"))
     play.end(play.attempts(job)[0], ending="failed", reason=reason)
     play.obey()
     assert play.job(job).state is JobState.FAILED
@@ -78,7 +78,7 @@ def test_a_missing_executable_fails_at_once(play: Any) -> None:
 def test_a_cluster_that_refuses_is_excluded_and_the_next_choice_is_tried(play: Any) -> None:
     job = play.submit(component(4))
     refused = Reason("no_such_queue", "request", "No queue.", "", command="sbatch", exit_status=1)
-    play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=refused))
+    play.apply(SubmissionFailed(attempt=play.attempts(job)[0], reason=refused))
     assert play.job(job).components[0].cluster == "beta"
     assert play.job(job).submission_failures == 0
 
@@ -86,7 +86,7 @@ def test_a_cluster_that_refuses_is_excluded_and_the_next_choice_is_tried(play: A
 def test_the_explanation_gives_the_refusal_and_its_advice(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     refused = Reason("no_shape", "cluster", "So many on each node, it says.", "Say `processors_per_node`.")
-    play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=refused))
+    play.apply(SubmissionFailed(attempt=play.attempts(job)[0], reason=refused))
     (lack,) = explain(play.engine, play.now, play.job(job), worst_fit).lacks
     assert lack.reason.message.endswith("So many on each node, it says.")
     assert lack.reason.advice.startswith("Say `processors_per_node`. The job ")
@@ -99,7 +99,7 @@ def test_output_is_collected_before_the_job_is_done(play: Any) -> None:
     assert [type(command) for command in commands] == [CancelAttempt, CollectOutput]
     play.obey()
     assert play.job(job).state is JobState.RUNNING
-    play.tell(OutputCollected(job=job))
+    play.apply(OutputCollected(job=job))
     assert play.job(job).state is JobState.DONE
 
 
@@ -107,7 +107,7 @@ def test_a_batch_job_killed_by_an_administrator_is_a_completion_failure(play: An
     job = play.submit(component(4, "alpha"), component(4, "beta"))
     play.run(job)
     first, second = play.attempts(job)
-    play.tell(BatchStatusSeen(attempt=first, batch_id="1", at=play.now, state="ended", ending="cancelled"))
+    play.apply(BatchStatusSeen(attempt=first, batch_id="1", at=play.now, state="ended", ending="cancelled"))
     assert play.job(job).state is JobState.STOPPING
     play.obey()
     play.end(second, 143, "cancelled")
@@ -119,10 +119,10 @@ def test_a_batch_job_that_can_never_start_fails_at_once_in_the_batch_systems_wor
     """The batch system may still list it, or may have removed it by itself."""
     job = play.submit(component(4, "alpha"))
     attempt = play.attempts(job)[0]
-    play.tell(AttemptSubmitted(attempt=attempt, batch_id="1"))
+    play.apply(AttemptSubmitted(attempt=attempt, batch_id="1"))
     words = "failed 26: opening input/output file"
     seen = BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=state, stuck="error_state", words=words)
-    play.tell(seen)
+    play.apply(seen)
     play.obey()
     found = play.job(job)
     assert found.state is JobState.FAILED
@@ -150,7 +150,7 @@ def test_the_directories_of_earlier_attempts_are_forgotten(play: Any) -> None:
     attempt = play.attempts(job)[0]
     play.end(attempt, 137, "killed")
     (cancel,) = [command for command in play.pending if isinstance(command, CancelAttempt)]
-    commands = play.tell(AttemptCleanedUp(attempt=cancel.attempt))
+    commands = play.apply(AttemptCleanedUp(attempt=cancel.attempt))
     assert ForgetAttempt(cluster="alpha", attempt=attempt) in commands
 
 
@@ -158,7 +158,7 @@ def test_the_last_attempts_of_a_final_job_are_kept_for_its_output(play: Any) -> 
     job = play.submit(component(4, "alpha"))
     play.run(job)
     play.lose("alpha")
-    play.tell(CancelRequested(job, force=True))
+    play.apply(CancelRequested(job, force=True))
     play.reach("alpha")
     assert not play.pending_cancels
     assert not [command for command in play.pending if isinstance(command, ForgetAttempt)]
@@ -167,11 +167,11 @@ def test_the_last_attempts_of_a_final_job_are_kept_for_its_output(play: Any) -> 
 def test_no_attempt_is_forgotten_before_its_cancel_is_confirmed(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "beta"))
     first, second = play.attempts(job)
-    play.tell(SubmissionFailed(attempt=first, reason=BUSY_QUEUE))
-    commands = play.tell(SubmissionFailed(attempt=second, reason=BUSY_QUEUE))
+    play.apply(SubmissionFailed(attempt=first, reason=BUSY_QUEUE))
+    commands = play.apply(SubmissionFailed(attempt=second, reason=BUSY_QUEUE))
     assert not commands
     assert play.job(job).state is JobState.STOPPING
-    commands = play.tell(AttemptCleanedUp(attempt=second))
+    commands = play.apply(AttemptCleanedUp(attempt=second))
     assert ForgetAttempt(cluster="beta", attempt=second) in commands
     assert play.job(job).submission_failures == 1
 
@@ -180,25 +180,25 @@ def test_a_late_report_about_an_earlier_attempt_changes_nothing(play: Any) -> No
     job = play.submit(component(4, "alpha"))
     (attempt,) = play.attempts(job)
     play.measure(alpha=32)
-    play.tell(SubmissionFailed(attempt=attempt, reason=BUSY_QUEUE))
+    play.apply(SubmissionFailed(attempt=attempt, reason=BUSY_QUEUE))
     before = play.job(job)
-    play.tell(AttemptSubmitted(attempt=attempt, batch_id="7"))
+    play.apply(AttemptSubmitted(attempt=attempt, batch_id="7"))
     assert play.job(job) == before
 
 
 def test_a_refusal_is_final_if_no_other_cluster_is_large_enough(play: Any) -> None:
     job = play.submit(component(32))
     refused = Reason("no_such_queue", "request", "No queue.", "", command="sbatch", exit_status=1)
-    play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=refused))
+    play.apply(SubmissionFailed(attempt=play.attempts(job)[0], reason=refused))
     assert play.job(job).state is JobState.FAILED
 
 
 def test_a_cancelled_attempt_has_not_failed(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
-    play.tell(CancelRequested(job))
+    play.apply(CancelRequested(job))
     (attempt,) = play.attempts(job)
-    play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="ended", ending="cancelled"))
+    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="ended", ending="cancelled"))
     assert play.job(job).components[0].state is ComponentState.CANCELLED
     (ended,) = [each for each in play.history if each.kind == "attempt_ended"]
     assert "message" not in ended.details
@@ -208,7 +208,7 @@ def test_a_wrapper_of_another_version_is_replaced_and_the_history_gives_the_reas
     """This happens after an upgrade of koalapy while a batch job is queued or at its barrier."""
     job = play.submit(component(4, "alpha"))
     (before,) = play.attempts(job)
-    play.tell(AttemptSubmitted(attempt=before, batch_id="1"))
+    play.apply(AttemptSubmitted(attempt=before, batch_id="1"))
     reported = OTHER_VERSION
     reason = Reason(reported["code"], reported["whose"], reported["message"], reported["advice"])
     play.end(before, None, "restarted", reason=reason)

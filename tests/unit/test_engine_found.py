@@ -26,7 +26,7 @@ def restart(play: Any) -> None:
     play.history = []
     for cluster in play.sizes:
         if cluster not in play.down:
-            play.tell(ClusterConnected(cluster=cluster, version="22.05"))
+            play.apply(ClusterConnected(cluster=cluster, version="22.05"))
 
 
 def found(play: Any) -> list[tuple[Any, ...]]:
@@ -46,9 +46,9 @@ def test_the_first_sign_of_an_attempt_is_recorded_once(play: Any) -> None:
     play.run(job)
     first, second = play.attempts(job)
     restart(play)
-    play.tell(seen(play, first, "running"))
-    play.tell(play.report(first, "running"))
-    play.tell(play.report(second, "running"))
+    play.apply(seen(play, first, "running"))
+    play.apply(play.report(first, "running"))
+    play.apply(play.report(second, "running"))
     assert found(play) == [
         (job, 0, 1, "alpha", "running", "batch system", "running"),
         (job, 1, 1, "beta", "running", "wrapper", "running"),
@@ -75,17 +75,17 @@ def test_a_missing_attempt_is_not_found_until_there_is_a_sign_of_it(play: Any) -
     job = play.submit(component(8, "alpha"))
     play.run(job)
     restart(play)
-    play.tell(seen(play, play.attempts(job)[0], "missing"))
+    play.apply(seen(play, play.attempts(job)[0], "missing"))
     assert found(play) == []
-    play.tell(play.report(play.attempts(job)[0], "running"))
+    play.apply(play.report(play.attempts(job)[0], "running"))
     assert len(found(play)) == 1
 
 
 def test_a_submit_that_is_answered_after_a_restart_is_not_recorded_as_found(play: Any) -> None:
     job = play.submit(component(8, "alpha"))
     restart(play)
-    play.tell(AttemptSubmitted(attempt=play.attempts(job)[0], batch_id="41"))
-    play.tell(play.report(play.attempts(job)[0], "started"))
+    play.apply(AttemptSubmitted(attempt=play.attempts(job)[0], batch_id="41"))
+    play.apply(play.report(play.attempts(job)[0], "started"))
     assert found(play) == []
     assert "attempt_submitted" in play.kinds
 
@@ -102,7 +102,7 @@ def test_an_attempt_found_at_the_barrier_is_recorded_before_its_release(play: An
     first, second = play.attempts(job)
     play.come(first)
     restart(play)
-    play.tell(play.report(first, "at_barrier", at_barrier_at=play.now))
+    play.apply(play.report(first, "at_barrier", at_barrier_at=play.now))
     play.come(second)
     assert found(play) == [(job, 0, 1, "alpha", "at_barrier", "wrapper", "at_barrier")]
     assert play.kinds.index("attempt_found") < play.kinds.index("job_released")
@@ -113,10 +113,10 @@ def test_a_confirmed_pending_cancel_is_recorded_in_the_history_of_its_job(play: 
     play.run(job)
     (attempt,) = play.attempts(job)
     play.lose("alpha")
-    play.tell(CancelRequested(job, force=True))
+    play.apply(CancelRequested(job, force=True))
     assert "cancel_pending" in play.kinds
     restart(play)
-    play.tell(AttemptCleanedUp(attempt=attempt))
+    play.apply(AttemptCleanedUp(attempt=attempt))
     (settled,) = [line for line in play.history if line.kind == "cancel_completed"]
     assert (settled.job, settled.details["cluster"], settled.details["attempt"]) == (JobId(job), "alpha", 1)
 

@@ -64,7 +64,7 @@ def test_a_component_on_an_unreachable_cluster_is_unknown_until_its_cluster_answ
     assert play.job(job).components[0].state is ComponentState.UNKNOWN
     assert play.job(job).state is JobState.RUNNING
     play.reach("alpha")
-    play.tell(play.report(attempt, "running", released_at=play.now, started_at=play.now))
+    play.apply(play.report(attempt, "running", released_at=play.now, started_at=play.now))
     assert play.job(job).components[0].state is ComponentState.RUNNING
     play.end(attempt)
     play.obey()
@@ -75,9 +75,9 @@ def test_only_force_ends_a_job_that_runs_on_an_unreachable_cluster(play: Any) ->
     job = play.submit(component(4, "alpha"))
     play.run(job)
     play.lose("alpha")
-    play.tell(CancelRequested(job))
+    play.apply(CancelRequested(job))
     assert play.job(job).state is JobState.STOPPING
-    play.tell(CancelRequested(job, force=True))
+    play.apply(CancelRequested(job, force=True))
     assert play.job(job).state is JobState.CANCELLED
     assert play.pending_cancels
     play.reach("alpha")
@@ -94,10 +94,10 @@ def test_a_job_whose_program_has_ended_does_not_wait_for_a_stuck_batch_job(play:
     (attempt,) = play.attempts(job)
     play.end(attempt)
     assert play.job(job).state is JobState.STOPPING
-    play.tell(AttemptStuck(attempt=attempt, reason=STUCK))
+    play.apply(AttemptStuck(attempt=attempt, reason=STUCK))
     assert play.job(job).state is JobState.DONE
     assert [each.stuck for each in play.pending_cancels.values()] == [STUCK]
-    play.tell(AttemptCleanedUp(attempt=attempt))
+    play.apply(AttemptCleanedUp(attempt=attempt))
     assert not play.pending_cancels
 
 
@@ -105,8 +105,8 @@ def test_a_stuck_batch_job_does_not_delay_the_next_attempt(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
-    play.tell(play.report(attempt, "ended", ended_at=play.now, ending="killed", exit_status=137))
-    play.tell(AttemptStuck(attempt=attempt, reason=STUCK))
+    play.apply(play.report(attempt, "ended", ended_at=play.now, ending="killed", exit_status=137))
+    play.apply(AttemptStuck(attempt=attempt, reason=STUCK))
     play.measure()
     assert (play.job(job).state, play.job(job).completion_failures) == (JobState.CLAIMING, 1)
     assert list(play.pending_cancels) == [attempt]
@@ -116,13 +116,13 @@ def test_only_force_ends_a_job_that_may_run_in_a_stuck_batch_job(play: Any) -> N
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
-    play.tell(CancelRequested(job))
-    play.tell(AttemptStuck(attempt=attempt, reason=STUCK))
+    play.apply(CancelRequested(job))
+    play.apply(AttemptStuck(attempt=attempt, reason=STUCK))
     assert play.job(job).state is JobState.STOPPING
     explained = summary(explain(play.engine, play.now, play.job(job), worst_fit))
     assert "The batch system lists batch job 1 still" in explained
     assert explained.endswith(f"Its administrator can remove it. `koala cancel --force {job}` does not wait for it.")
-    play.tell(CancelRequested(job, force=True))
+    play.apply(CancelRequested(job, force=True))
     assert play.job(job).state is JobState.CANCELLED
     assert [each.stuck for each in play.pending_cancels.values()] == [STUCK]
 
@@ -140,7 +140,7 @@ def test_a_missing_batch_job_has_not_ended(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     attempt = play.attempts(job)[0]
-    play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
     assert play.job(job).components[0].state is ComponentState.UNKNOWN
     play.end(attempt)
     play.obey()
@@ -152,7 +152,7 @@ def test_explain_show_and_status_give_the_instant_since_when_a_running_component
     play.run(job)
     (attempt,) = play.attempts(job)
     since = Instant(play.now - 60 * SECOND)
-    play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=since))
+    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=since))
     assert play.job(job).state is JobState.RUNNING
     assert summary_of(play, job) == (
         "It is running, as far as is known; there is no sign of life of component 0 on alpha "
@@ -172,10 +172,10 @@ def test_a_component_that_gives_a_sign_again_is_no_longer_silent(play: Any, sign
     play.run(job)
     (attempt,) = play.attempts(job)
     silent = BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=play.now)
-    play.tell(silent)
+    play.apply(silent)
     assert summary_of(play, job) != "It is running."
     again = play.report(attempt, "running", released_at=play.now, started_at=play.now)
-    play.tell(again if sign == "report" else replace(silent, silent_since=None))
+    play.apply(again if sign == "report" else replace(silent, silent_since=None))
     assert summary_of(play, job) == "It is running."
     assert job_document(play.job(job))["components"][0]["silent_since"] is None
     assert cluster_troubles(cluster_reports(play.engine, play.now)) == []
@@ -186,8 +186,8 @@ def test_a_silent_component_stays_silent_when_it_is_missing_or_its_cluster_is_lo
     play.run(job)
     (attempt,) = play.attempts(job)
     since = Instant(play.now - 60 * SECOND)
-    play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=since))
-    play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=since))
+    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
     silence = f"its wrapper has been silent since {format_instant(since)}"
     assert f"({silence}; its batch system does not list it)." in summary_of(play, job)
     play.lose("alpha")
@@ -202,7 +202,7 @@ def summary_of(play: Any, job: JobId) -> str:
 def test_an_unknown_component_is_lost_after_orphan_timeout(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
-    play.tell(BatchStatusSeen(attempt=play.attempts(job)[0], batch_id="1", at=play.now, state="missing"))
+    play.apply(BatchStatusSeen(attempt=play.attempts(job)[0], batch_id="1", at=play.now, state="missing"))
     play.wake()
     play.obey()
     play.measure()
@@ -216,8 +216,8 @@ def test_the_directory_of_an_attempt_is_forgotten_when_its_pending_cancel_is_con
     assert ForgetAttempt(cluster="gamma", attempt=lost) not in play.wake()
     assert list(play.pending_cancels) == [lost]
     play.down.clear()
-    play.tell(CancelRequested(job))
-    commands = play.tell(AttemptCleanedUp(attempt=lost))
+    play.apply(CancelRequested(job))
+    commands = play.apply(AttemptCleanedUp(attempt=lost))
     assert commands == [ForgetAttempt(cluster="gamma", attempt=lost)]
     assert not play.pending_cancels
 
@@ -227,14 +227,14 @@ def test_an_attempt_missing_on_an_unreachable_cluster_is_not_lost(play: Any) -> 
     play.run(job)
     (attempt,) = play.attempts(job)
     missing = BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing")
-    play.tell(missing)
+    play.apply(missing)
     play.lose("alpha")
     assert play.engine.next_wakeup() is None
-    play.tell(after=Duration(2 * play.settings.orphan_timeout))
+    play.apply(after=Duration(2 * play.settings.orphan_timeout))
     play.reach("alpha")
     assert play.job(job).state is JobState.RUNNING
-    play.tell(missing)
-    play.tell(after=Duration(play.settings.orphan_timeout))
+    play.apply(missing)
+    play.apply(after=Duration(play.settings.orphan_timeout))
     assert play.job(job).state is JobState.RUNNING
     play.wake()
     assert play.job(job).reason is not None
@@ -245,12 +245,12 @@ def test_time_for_which_koalad_slept_does_not_make_an_attempt_lost(play: Any) ->
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
-    play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
     play.engine = Engine(
         play.settings, Policies(worst_fit, fpfs), Snapshot(instance=INSTANCE, jobs=tuple(play.jobs.values()))
     )
-    play.tell(after=Duration(2 * play.settings.orphan_timeout))
-    play.tell(ClusterConnected(cluster="alpha", version="22.05"))
+    play.apply(after=Duration(2 * play.settings.orphan_timeout))
+    play.apply(ClusterConnected(cluster="alpha", version="22.05"))
     assert play.job(job).state is JobState.RUNNING
     play.end(attempt)
     play.obey()
@@ -261,8 +261,8 @@ def test_a_second_welcome_of_a_kcm_keeps_a_missing_attempt_missing(play: Any) ->
     """A KCM sends it once shared directory and batch system can be used, and repeats no report."""
     job = play.submit(component(4, "alpha"))
     play.run(job)
-    play.tell(BatchStatusSeen(attempt=play.attempts(job)[0], batch_id="1", at=play.now, state="missing"))
-    play.tell(ClusterConnected(cluster="alpha", version="22.05.2"))
+    play.apply(BatchStatusSeen(attempt=play.attempts(job)[0], batch_id="1", at=play.now, state="missing"))
+    play.apply(ClusterConnected(cluster="alpha", version="22.05.2"))
     play.wake()
     assert play.job(job).reason is not None
     assert play.job(job).reason.code == "lost"
@@ -273,11 +273,11 @@ def test_an_attempt_that_the_queue_lists_again_is_not_missing(play: Any) -> None
     play.run(job)
     (attempt,) = play.attempts(job)
     for state in ("missing", "running"):
-        play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=state))
+        play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=state))
     assert play.job(job).components[0].state is ComponentState.RUNNING
     assert play.engine.next_wakeup() is None
     for state in ("missing", "suspended"):
-        play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=state))
+        play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=state))
     assert play.job(job).components[0].state is ComponentState.SUSPENDED
     assert play.engine.next_wakeup() is None
 
@@ -286,7 +286,7 @@ def test_an_unreachable_cluster_makes_a_component_unknown_once(play: Any) -> Non
     job = play.submit(component(4, "alpha"))
     play.run(job)
     play.lose("alpha")
-    play.tell(ClusterLost(cluster="alpha", reason=BUSY_QUEUE))
+    play.apply(ClusterLost(cluster="alpha", reason=BUSY_QUEUE))
     assert play.kinds.count("attempt_unknown") == 1
 
 
@@ -311,7 +311,7 @@ def test_the_next_attempt_waits_for_an_attempt_that_was_only_presumed_lost(play:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
-    play.tell(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
     play.wake()
     assert play.job(job).state is JobState.STOPPING
     play.lose("alpha")
@@ -325,10 +325,10 @@ def test_a_job_does_not_wait_for_the_cluster_of_an_attempt_that_never_ran(play: 
     job = play.submit(component(4, "alpha"), component(4, "beta"))
     first, second = play.attempts(job)
     play.come(first)
-    play.tell(CancelRequested(job))
-    play.tell(AttemptCleanedUp(attempt=second))
-    play.tell(BatchStatusSeen(attempt=first, batch_id=str(first), at=play.now, state="missing"))
-    play.tell(after=Duration(3600 * SECOND))
+    play.apply(CancelRequested(job))
+    play.apply(AttemptCleanedUp(attempt=second))
+    play.apply(BatchStatusSeen(attempt=first, batch_id=str(first), at=play.now, state="missing"))
+    play.apply(after=Duration(3600 * SECOND))
     assert play.job(job).state is JobState.STOPPING
     assert play.job(job).components[0].state is ComponentState.FAILED
     play.lose("alpha")
@@ -343,11 +343,11 @@ def test_a_job_that_waits_for_a_cluster_is_overtaken_once_the_cluster_s_measurem
     play.measure(alpha=32)
     measured_at = play.now - 1000
     first, second = play.submit(component(4, "alpha")), play.submit(component(4, "gamma"))
-    play.tell(play.measurement("gamma"), after=Duration(SECOND))
+    play.apply(play.measurement("gamma"), after=Duration(SECOND))
     assert play.job(second).state is JobState.WAITING
     wakeup = play.engine.next_wakeup()
     assert wakeup == measured_at + clusters[0].max_age + 1
-    play.tell(after=Duration(wakeup - play.now))
+    play.apply(after=Duration(wakeup - play.now))
     assert (play.job(first).state, play.job(second).state) == (JobState.WAITING, JobState.CLAIMING)
 
 

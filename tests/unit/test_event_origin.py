@@ -66,7 +66,7 @@ def test_a_report_about_an_attempt_elsewhere_changes_nothing(forged: Callable[[A
     if running:
         play.run(job.id)
     before, history = play.job(job.id), list(play.history)
-    assert play.tell(forged(attempt)) == []
+    assert play.apply(forged(attempt)) == []
     assert play.job(job.id) == before
     assert play.history == history
     assert play.engine.core.foreign.foreign["beta"].count == 1
@@ -88,8 +88,8 @@ def test_a_report_about_a_cleaned_up_attempt_is_not_counted_as_foreign() -> None
     job, attempt = on_alpha(play)
     play.run(job.id)
     play.end(attempt)
-    play.tell(AttemptCleanedUp(cluster="alpha", attempt=attempt))
-    play.tell(AttemptCleanedUp(cluster="alpha", attempt=attempt), AttemptCleanedUp(cluster="beta", attempt=attempt))
+    play.apply(AttemptCleanedUp(cluster="alpha", attempt=attempt))
+    play.apply(AttemptCleanedUp(cluster="alpha", attempt=attempt), AttemptCleanedUp(cluster="beta", attempt=attempt))
     assert play.engine.core.foreign.foreign == {}
 
 
@@ -98,12 +98,12 @@ def test_a_pending_cancel_is_confirmed_by_its_own_cluster_only() -> None:
     job, attempt = on_alpha(play)
     play.run(job.id)
     play.down.add("alpha")
-    play.tell(ClusterLost(cluster="alpha", reason=UNREACHABLE))
-    play.tell(CancelRequested(job.id, force=True))
+    play.apply(ClusterLost(cluster="alpha", reason=UNREACHABLE))
+    play.apply(CancelRequested(job.id, force=True))
     assert list(play.pending_cancels) == [attempt]
-    play.tell(AttemptCleanedUp(cluster="beta", attempt=attempt))
+    play.apply(AttemptCleanedUp(cluster="beta", attempt=attempt))
     assert list(play.pending_cancels) == [attempt]
-    play.tell(ClusterConnected(cluster="alpha", version="22.05"), AttemptCleanedUp(cluster="alpha", attempt=attempt))
+    play.apply(ClusterConnected(cluster="alpha", version="22.05"), AttemptCleanedUp(cluster="alpha", attempt=attempt))
     assert play.pending_cancels == {}
 
 
@@ -111,7 +111,7 @@ def test_foreign_reports_are_counted_and_shown() -> None:
     play = Play()
     _, attempt = on_alpha(play)
     for _ in range(3):
-        play.tell(AttemptCleanedUp(cluster="beta", attempt=attempt))
+        play.apply(AttemptCleanedUp(cluster="beta", attempt=attempt))
     reports = cluster_reports(play.engine, play.now)
     counts = {each["name"]: each["foreign_reports"] for each in clusters(reports)["clusters"]}
     assert counts == {"alpha": 0, "beta": 3, "gamma": 0}
@@ -162,7 +162,7 @@ def test_only_a_launcher_of_the_sweep_on_the_cluster_has_results() -> None:
     (theirs, *_) = play.staying(sweep, "beta")
     for forger in (play.attempts(job)[0], theirs.id):
         rows = tuple(result(number) for number in fed)
-        play.tell(ParametersEnded(cluster="alpha", sweep=sweep, attempt=forger, results=rows))
+        play.apply(ParametersEnded(cluster="alpha", sweep=sweep, attempt=forger, results=rows))
     assert play.recorded(sweep) == []
     assert play.engine.core.foreign.foreign["alpha"].count == 2
 
@@ -171,8 +171,8 @@ def test_reports_about_launchers_elsewhere_are_ignored() -> None:
     play, sweep, launcher = running_sweep()
     (theirs, *_) = play.staying(sweep, "beta")
     own, other = (each.id for each in (launcher, theirs))
-    play.tell(LaunchersSeen(cluster="alpha", launchers=((own, 1, play.now), (other, 5, play.now))))
+    play.apply(LaunchersSeen(cluster="alpha", launchers=((own, 1, play.now), (other, 5, play.now))))
     assert play.engine.scavenger.running_parameters == {own: 1}
-    play.tell(LauncherSuspected(cluster="alpha", attempt=other, host="n1"))
+    play.apply(LauncherSuspected(cluster="alpha", attempt=other, host="n1"))
     assert not play.hints or not any(type(hint).__name__ == "TrustLauncher" for hint in play.hints)
     assert play.engine.core.foreign.foreign["alpha"].count == 2

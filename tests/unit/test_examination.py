@@ -61,7 +61,7 @@ def answering(answers: dict[str, Result]) -> Callable[[Sequence[str]], Result]:
     return lambda argv: answers[" ".join(argv)]
 
 
-def test_partitions_are_told_with_their_limits_and_with_why_they_start_nothing() -> None:
+def test_partitions_are_reported_with_their_limits_and_with_why_they_start_nothing() -> None:
     batch, short, long, old = slurm.parse_queues(result(PARTITIONS), result(STATES))
     assert batch == Queue("batch", True, "", 7200, 8, 32)
     assert (short.default, short.closed, short.walltime_s) == (False, "", 300)
@@ -150,11 +150,11 @@ def test_a_job_lies_on_two_nodes_by_the_rule_of_its_environment(rule: str, wishe
 
 def test_queues_of_openpbs_and_torque_are_read_from_the_same_words() -> None:
     openpbs = pbs.parse_queues(result((SAMPLES / "pbs" / "qstat-Q-f.txt").read_text()), "workq")
-    told = {queue.name: (queue.default, queue.closed, queue.walltime_s) for queue in openpbs}
-    assert told["workq"] == (True, "", None)
-    assert told["short"] == (False, "", 600)
-    assert told["closed"] == (False, "it takes no jobs (enabled = False)", None)
-    assert told["parked"] == (False, "it starts no jobs (started = False)", None)
+    reported = {queue.name: (queue.default, queue.closed, queue.walltime_s) for queue in openpbs}
+    assert reported["workq"] == (True, "", None)
+    assert reported["short"] == (False, "", 600)
+    assert reported["closed"] == (False, "it takes no jobs (enabled = False)", None)
+    assert reported["parked"] == (False, "it starts no jobs (started = False)", None)
     torque = pbs.parse_queues(result((SAMPLES / "torque" / "qstat_Qf.out").read_text()))
     assert [(queue.name, queue.closed) for queue in torque][:2] == [("batch", ""), ("short", "")]
 
@@ -180,7 +180,7 @@ def test_as_installed_pbs_passes_over_the_lowest_priority() -> None:
 
 
 @pytest.mark.parametrize("where", ["sched", "server"])
-def test_a_formula_of_scheduler_or_server_decides_whether_pbs_heeds_the_lowest_priority(where: str) -> None:
+def test_a_formula_of_scheduler_or_server_decides_whether_pbs_honours_the_lowest_priority(where: str) -> None:
     before = {"sched": SCHED, "server": QSTAT_B}[where]
     by_priority = lowest(**{where: before + "    job_sort_formula = job_priority + 2 * eligible_time\n"})
     assert by_priority == (True, "Its job_sort_formula is job_priority + 2 * eligible_time.", "")
@@ -196,7 +196,7 @@ def test_a_queue_below_all_others_that_start_jobs_makes_a_lowest_priority_of_its
     assert not lowest(queues=raised).is_last  # workq is the default
 
 
-def test_without_qmgr_the_lowest_priority_is_judged_by_what_qstat_says() -> None:
+def test_without_qmgr_the_lowest_priority_is_judged_by_the_output_of_qstat() -> None:
     def run(argv: Sequence[str]) -> Result:
         if argv[0] == "qmgr":
             raise ClusterError("command_missing", "There is no qmgr.")
@@ -239,7 +239,7 @@ def test_a_shared_directory_that_cannot_be_made_is_a_failure_in_words() -> None:
     assert "/proc/koala" in failure["message"]
 
 
-def test_where_the_relay_listens_is_told_without_its_secret(tmp_path: Path) -> None:
+def test_where_the_relay_listens_is_reported_without_its_secret(tmp_path: Path) -> None:
     head_node = examined(tmp_path)
     head_node.directories.create()
     head_node.directories.address_file.publish(["10.0.0.1"], 4711)
@@ -254,7 +254,7 @@ def test_commands_that_are_missing_are_a_failure_of_the_batch_system(
     assert (failure["code"], failure["whose"]) == ("command_missing", "cluster")
 
 
-def test_a_library_that_is_not_there_is_told_with_what_to_write(tmp_path: Path) -> None:
+def test_a_library_that_is_not_there_is_reported_with_what_to_write(tmp_path: Path) -> None:
     found = head.diagnose(examined(tmp_path, "slurm", drmaa="/nowhere/libdrmaa.so"), "drmaa")
     assert found["failure"]["code"] == "no_drmaa_library"
     assert found["value"] == "off"
@@ -295,14 +295,14 @@ def attempt_with(directory: Path, nonce: str) -> Path:
     return directory
 
 
-def test_a_probe_that_sees_all_says_so_and_leaves_its_answer(tmp_path: Path) -> None:
-    assert probed(attempt_with(tmp_path / "it", "n1"), "n1") == probe_program.SAID
+def test_a_probe_that_sees_all_reports_it_and_leaves_its_answer(tmp_path: Path) -> None:
+    assert probed(attempt_with(tmp_path / "it", "n1"), "n1") == probe_program.OURS
     answer = json.loads((tmp_path / "it" / "work" / probe_program.ANSWER).read_text())
     assert answer["wrong"] == 0
     assert answer["node"] == os.uname().nodename
 
 
-def test_a_probe_tells_a_directory_of_the_same_name_from_the_same_directory(tmp_path: Path) -> None:
+def test_a_probe_distinguishes_a_directory_of_the_same_name_from_the_same_directory(tmp_path: Path) -> None:
     directory = attempt_with(tmp_path / "it", "another")
     program: Any = probe_program  # it runs by any Python 3, and has no annotations
     assert program.look(str(directory), "n1", 0) == probe_program.OTHER_CONTENT
@@ -310,11 +310,11 @@ def test_a_probe_tells_a_directory_of_the_same_name_from_the_same_directory(tmp_
     assert program.answer(str(tmp_path / "none"), {}) == probe_program.NOT_WRITABLE
 
 
-def test_a_probe_whose_head_does_not_answer_says_so(tmp_path: Path) -> None:
+def test_a_probe_whose_head_does_not_answer_reports_it(tmp_path: Path) -> None:
     directory = attempt_with(tmp_path / "it", "n1")
-    assert probed(directory, "n1", ["127.0.0.1"]) == probe_program.SAID + probe_program.NO_RELAY
+    assert probed(directory, "n1", ["127.0.0.1"]) == probe_program.OURS + probe_program.NO_RELAY
     answer = json.loads((directory / "work" / probe_program.ANSWER).read_text())
-    assert answer["said"] == {"127.0.0.1": "Connection refused"}
+    assert answer["errors"] == {"127.0.0.1": "Connection refused"}
 
 
 def test_a_probes_script_needs_no_directory_of_ours() -> None:
@@ -329,7 +329,7 @@ def test_a_probes_script_needs_no_directory_of_ours() -> None:
 # ---- a survey
 
 
-def test_a_survey_tells_which_file_system_a_home_lies_on() -> None:
+def test_a_survey_reports_which_file_system_a_home_lies_on() -> None:
     mounts = "/dev/sda1 / ext4 rw 0 0\nhome:/export /home nfs4 rw 0 0\ntmpfs /home/me/scratch tmpfs rw 0 0\n"
     assert survey.file_system("/home/me", mounts) == "nfs4"
     assert survey.file_system("/home/me/scratch/x", mounts) == "tmpfs"
@@ -344,7 +344,7 @@ def test_a_survey_finds_no_batch_system_where_there_are_no_commands(monkeypatch:
     assert found["python"] == sys.executable
 
 
-def test_a_survey_tells_torque_from_openpbs_and_why_it_knows_no_more(
+def test_a_survey_distinguishes_torque_from_openpbs_and_reports_why_it_knows_no_more(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("qstat", "pbsnodes"):
@@ -357,20 +357,20 @@ def test_a_survey_tells_torque_from_openpbs_and_why_it_knows_no_more(
     assert system["error"].endswith(".")
 
 
-def test_what_a_profile_says_to_sbatch_is_told_by_the_grid_files_keys() -> None:
+def test_what_a_profile_sets_for_sbatch_is_reported_by_the_grid_files_keys() -> None:
     profile = {"SBATCH_ACCOUNT": "physics", "SBATCH_PARTITION": "long", "SBATCH_QOS": "", "SBATCH_WAIT": "1"}
     assert slurm.profile(profile) == {"queue": "long", "account": "physics"}
 
 
-def test_where_no_server_says_which_queue_is_the_default_any_may_be() -> None:
+def test_if_no_server_names_a_default_queue_any_may_be_it() -> None:
     listed = result("Queue: batch\n    enabled = True\n    started = True\n\nQueue: short\n    enabled = True\n")
 
-    def told(server: Result) -> list[bool]:
+    def reported(server: Result) -> list[bool]:
         found = pbs.queues(lambda argv: listed if argv[1] == "-Q" else server, BatchSettings("me"))
         return [queue.default for queue in found]
 
-    assert told(result("Server: old\n    default_queue = short\n")) == [False, True]
-    assert told(result(stderr="Option B requires an argument", status=2)) == [True, True]
+    assert reported(result("Server: old\n    default_queue = short\n")) == [False, True]
+    assert reported(result(stderr="Option B requires an argument", status=2)) == [True, True]
 
 
 def test_most_of_torques_nodes_have_so_many_processors() -> None:

@@ -116,7 +116,7 @@ def test_all_gives_back_to_the_same_runners_without_sharing_anew() -> None:
     assert EQUIPARTITION_ALL.share(claimants, sites(A=3, B=0), False) == {1: {"A": 8}, 2: {"A": 1, "B": 7}}
 
 
-def test_all_gives_back_to_whoever_is_owed_most() -> None:
+def test_all_gives_back_to_the_runner_with_the_largest_deficit() -> None:
     claimants = [runner(1, A=1, reclaimed={"A": 1}), runner(2, A=1, reclaimed={"A": 3})]
     assert EQUIPARTITION_ALL.share(claimants, sites(A=2), False) == {1: {"A": 1}, 2: {"A": 3}}
 
@@ -127,7 +127,7 @@ def test_all_counts_reclaimed_nodes_as_their_former_owners() -> None:
     assert EQUIPARTITION_ALL.share(claimants, sites(B=2), False) == {1: {"A": 2, "B": 1}, 2: {"B": 5}}
 
 
-def test_all_forgets_what_is_owed_when_the_runners_change() -> None:
+def test_all_forgets_deficits_when_the_runners_change() -> None:
     claimants = [runner(1, A=1, reclaimed={"A": 9}), runner(2, A=4), runner(3)]
     assert totals(EQUIPARTITION_ALL.share(claimants, sites(A=4), True)) == [3, 3, 3]
 
@@ -186,7 +186,7 @@ def test_no_more_can_be_taken_than_there_is(policy: FairShare) -> None:
         pytest.param({1: {}}, "it shrinks sweep 1, though the runners are the same", id="shrinks"),
     ],
 )
-def test_a_wrong_share_is_told_apart(answer: Nodes, wrong: str) -> None:
+def test_a_wrong_share_is_distinguished(answer: Nodes, wrong: str) -> None:
     claimants = [runner(1, wants=5, A=1), runner(2)]
     there = [*sites(A=2, B=9), ClusterShare(cluster="C", idle=1, excluded=True)]
     assert share_error({1: {"A": 1}, 2: {}}, claimants, there, False) == ""
@@ -211,7 +211,7 @@ def test_a_barred_cluster_may_be_kept_but_not_grown_on() -> None:
         pytest.param({1: 2, 2: 1}, "it takes 3 nodes on A, where 2 must be taken", id="too-many"),
     ],
 )
-def test_a_wrong_reclaim_is_told_apart(answer: Mapping[int, int], wrong: str) -> None:
+def test_a_wrong_reclaim_is_distinguished(answer: Mapping[int, int], wrong: str) -> None:
     claimants = [runner(1, A=2), runner(2, A=1)]
     assert reclaim_error({1: 2}, claimants, "A", 2) == ""
     assert reclaim_error(answer, claimants, "A", 2) == wrong

@@ -29,7 +29,7 @@ def ruled(**rules: object) -> SweepPlay:
     return SweepPlay(CLUSTERS, clusters={"alpha": alpha})
 
 
-def test_where_nodes_are_for_the_taking_nothing_is_told() -> None:
+def test_where_nodes_are_for_the_taking_nothing_is_reported() -> None:
     play = SweepPlay(CLUSTERS)
     assert why(play, play.sweep(8)) == {}
 
@@ -50,7 +50,7 @@ def test_a_cluster_of_which_it_has_all_is_idle_no_more() -> None:
         pytest.param({"max_nodes": 2}, "sweeps may hold 2 of its nodes, no more", id="held"),
     ],
 )
-def test_the_site_s_rules_are_told(rules: dict[str, object], words: str) -> None:
+def test_the_site_s_rules_are_reported(rules: dict[str, object], words: str) -> None:
     play = ruled(**rules)
     sweep = play.sweep()
     play.start_all(sweep)
@@ -68,7 +68,7 @@ def lost(play: SweepPlay, sweep: JobId) -> None:
 
 def late(play: SweepPlay, sweep: JobId) -> None:
     """Its Launchers there have not started in time."""
-    play.tell(after=START_TIMEOUT)
+    play.apply(after=START_TIMEOUT)
     play.go()
 
 
@@ -80,7 +80,7 @@ def late(play: SweepPlay, sweep: JobId) -> None:
         pytest.param(late, "Launchers did not start there in time; the next comes in 30s", id="late"),
     ],
 )
-def test_what_befell_a_cluster_is_told(befalls: Callable[[SweepPlay, JobId], None], words: str) -> None:
+def test_what_befell_a_cluster_is_reported(befalls: Callable[[SweepPlay, JobId], None], words: str) -> None:
     play = SweepPlay(CLUSTERS)
     sweep = play.sweep()
     befalls(play, sweep)

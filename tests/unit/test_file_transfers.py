@@ -73,18 +73,18 @@ class FakeKcm:
         near, self._far = socket.socketpair()
         self.channel, self._answer = Plug(near), answer
         self._near = near
-        self.heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def send(self, frame: Any) -> None:
         with_no_error(lambda: self._far.sendall(encode(frame)))
 
-    def say(self, message: Any) -> None:
+    def respond(self, message: Any) -> None:
         self.send(Control(wire.to_json(message)))
 
     def next(self, kind: type[Any] | tuple[type[Any], ...]) -> Any:
-        while not isinstance(found := self.heard.get(timeout=PATIENCE_S), kind):
+        while not isinstance(found := self.arrived.get(timeout=PATIENCE_S), kind):
             pass
         return found
 
@@ -100,11 +100,11 @@ class FakeKcm:
             while data := self._far.recv(1 << 16):
                 for frame in decoder.feed(data):
                     message = wire.from_json(frame.data) if isinstance(frame, Control) else frame
-                    self.heard.put(message)
+                    self.arrived.put(message)
                     if isinstance(message, wire.Hello):
-                        self.say(wire.Welcome(wire.PROTOCOL, "1", message.clock, "3.6", "head"))
+                        self.respond(wire.Welcome(wire.PROTOCOL, "1", message.clock, "3.6", "head"))
                     elif isinstance(message, wire.Ping):
-                        self.say(wire.Pong(message.id, message.clock))
+                        self.respond(wire.Pong(message.id, message.clock))
                     else:
                         self._answer(self, message)
         except OSError:
@@ -180,7 +180,7 @@ def gives(kcm: FakeKcm, message: Any) -> None:
         return
     kcm.send(Chunk(message.id, 0, data))
     kcm.send(Chunk(message.id, 1, b""))
-    kcm.say(wire.Fetched(message.id, len(data), 0, hashlib.sha256(data).hexdigest()))
+    kcm.respond(wire.Fetched(message.id, len(data), 0, hashlib.sha256(data).hexdigest()))
 
 
 def collect(cluster: str, job: int, directory: Path) -> CollectOutput:
@@ -274,11 +274,11 @@ def test_what_gives_no_byte_for_too_long_is_asked_for_again(near: Near, collecto
     assert (tmp_path / "x").read_bytes() == FILE
 
 
-def test_a_person_is_told_in_words_that_nothing_comes(near: Near, collector: Collector, tmp_path: Path) -> None:
+def test_a_person_gets_a_message_that_nothing_comes(near: Near, collector: Collector, tmp_path: Path) -> None:
     near.link("slow", replace(QUICK, stalled=0.2), lambda kcm, message: None)
-    with pytest.raises(TransientError, match="Nothing has come of slow's files for too long") as told:
+    with pytest.raises(TransientError, match="Nothing has come of slow's files for too long") as reported:
         collector.fetch(collect("slow", 1, tmp_path), PATIENCE_S)
-    assert told.value.reason.code == "stalled"
+    assert reported.value.reason.code == "stalled"
 
 
 def test_a_fetch_that_nobody_asks_for_any_more_is_given_up(
@@ -320,7 +320,7 @@ def submit(directory: Path, number: int) -> SubmitAttempt:
 def lacks_all(kcm: FakeKcm, message: Any) -> None:
     if isinstance(message, wire.Want):
         missing = [[index, 0] for index in range(len(message.files))]
-        kcm.say(wire.Done(message.id, details={"missing": missing, "free": 1 << 40, "total": 1 << 40}))
+        kcm.respond(wire.Done(message.id, details={"missing": missing, "free": 1 << 40, "total": 1 << 40}))
 
 
 def test_files_in_that_a_cluster_does_not_take_are_sent_again(near: Near, tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ def test_files_in_that_a_cluster_does_not_take_are_sent_again(near: Near, tmp_pa
             if message.data:
                 kcm.send(Credit(message.stream, 1))
             elif message.stream == stores[-1].id:
-                kcm.say(wire.Done(message.stream))
+                kcm.respond(wire.Done(message.stream))
 
     far = near.link("bad", replace(QUICK, stalled=0.2, retry_max=0.1), takes_later)
     near.links["bad"].send(1, submit(tmp_path, 1), False)
@@ -344,7 +344,7 @@ def test_files_in_that_a_cluster_does_not_take_are_sent_again(near: Near, tmp_pa
     assert len(stores) == 2
 
 
-def test_a_cancel_is_heard_by_who_waits_to_send(near: Near, tmp_path: Path) -> None:
+def test_a_cancel_is_received_by_who_waits_to_send(near: Near, tmp_path: Path) -> None:
     """Two streams stall; a third waits for its turn; each of them is let go."""
     for number in (1, 2, 3):
         (tmp_path / f"file-{number}").write_bytes(bytes([number]) * (4 << 20))
@@ -352,7 +352,7 @@ def test_a_cancel_is_heard_by_who_waits_to_send(near: Near, tmp_path: Path) -> N
     def stalls(kcm: FakeKcm, message: Any) -> None:
         lacks_all(kcm, message)
         if isinstance(message, wire.Cancel):
-            kcm.say(wire.Done(message.id))
+            kcm.respond(wire.Done(message.id))
 
     far = near.link("bad", QUICK, stalls)
     link = near.links["bad"]

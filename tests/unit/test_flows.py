@@ -40,7 +40,7 @@ class Flows(Play):
             for name, waits in after.items()
         )
         whole = Request(name="flow", components=(), jobs=jobs, on_failure=on_failure)
-        self.tell(WorkSubmitted(request=whole, owner="me", key=key))
+        self.apply(WorkSubmitted(request=whole, owner="me", key=key))
         return max(job.id for job in self.jobs.values() if job.flow is not None)
 
     def request(self, name: str) -> Request:
@@ -71,7 +71,7 @@ class Flows(Play):
 
     def connect(self) -> None:
         for cluster in self.sizes:
-            self.tell(ClusterConnected(cluster=cluster, version="22.05"))
+            self.apply(ClusterConnected(cluster=cluster, version="22.05"))
         self.measure()
 
 
@@ -143,7 +143,7 @@ def test_jobs_that_end_in_one_commit_are_all_counted(grid: Flows) -> None:
     attempts = [attempt for name in "ab" for attempt in grid.attempts(grid.named(name).id)]
     for attempt in attempts:
         grid.end(attempt)
-    grid.tell(*(AttemptCleanedUp(attempt=attempt) for attempt in attempts))
+    grid.apply(*(AttemptCleanedUp(attempt=attempt) for attempt in attempts))
     grid.finish("c")
     assert grid.states("a", "b", "c", "flow") == [DONE] * 4
     assert grid.job(flow).flow == Flow(count=3, done=3)
@@ -151,7 +151,7 @@ def test_jobs_that_end_in_one_commit_are_all_counted(grid: Flows) -> None:
 
 def test_a_flow_of_which_several_jobs_end_at_once_counts_all_of_them(grid: Flows) -> None:
     flow = grid.submit_flow(OnFailure.STOP, a=(), b=("a",), c=("b",), d=("a",))
-    grid.tell(CancelRequested(grid.named("a").id))
+    grid.apply(CancelRequested(grid.named("a").id))
     grid.obey()
     assert grid.job(flow).flow == Flow(count=4, failed=3, cancelled=1, on_failure=OnFailure.STOP)
     assert grid.job(flow).state is FAILED
@@ -160,7 +160,7 @@ def test_a_flow_of_which_several_jobs_end_at_once_counts_all_of_them(grid: Flows
 def test_the_cancel_of_a_flow_cancels_all_its_jobs(grid: Flows) -> None:
     flow = grid.submit_flow(a=(), b=("a",), c=("b",))
     grid.run(grid.named("a").id)
-    grid.tell(CancelRequested(flow))
+    grid.apply(CancelRequested(flow))
     assert grid.states("b", "c", "flow") == [CANCELLED, CANCELLED, JobState.STOPPING]
     grid.obey()
     assert grid.states("a", "b", "c", "flow") == [CANCELLED] * 4
@@ -168,7 +168,7 @@ def test_the_cancel_of_a_flow_cancels_all_its_jobs(grid: Flows) -> None:
 
 def test_the_cancel_of_one_job_fails_what_waits_for_it(grid: Flows) -> None:
     grid.submit_flow(a=(), b=("a",), c=("b",))
-    grid.tell(CancelRequested(grid.named("b").id))
+    grid.apply(CancelRequested(grid.named("b").id))
     assert grid.states("a", "b", "c") == [CLAIMING, CANCELLED, FAILED]
     assert "was cancelled" in str(grid.named("c").reason)
 
@@ -176,20 +176,20 @@ def test_the_cancel_of_one_job_fails_what_waits_for_it(grid: Flows) -> None:
 def test_a_held_flow_goes_on_where_it_was_once_it_is_released(grid: Flows) -> None:
     flow = grid.submit_flow(a=(), b=("a",), c=("b",))
     grid.run(grid.named("a").id)
-    grid.tell(HoldRequested(flow))
+    grid.apply(HoldRequested(flow))
     assert grid.states("a", "b", "c") == [RUNNING, HELD, HELD]
     for attempt in grid.attempts(grid.named("a").id):
         grid.end(attempt)
     grid.obey()
     assert grid.states("a", "b", "c") == [DONE, HELD, HELD]
-    grid.tell(ReleaseRequested(flow))
+    grid.apply(ReleaseRequested(flow))
     assert grid.states("b", "c") == [CLAIMING, BLOCKED]
 
 
 def test_a_held_job_fails_with_what_it_waits_for(grid: Flows) -> None:
     grid.submit_flow(a=(), b=("a",))
-    grid.tell(HoldRequested(grid.named("b").id))
-    grid.tell(CancelRequested(grid.named("a").id))
+    grid.apply(HoldRequested(grid.named("b").id))
+    grid.apply(CancelRequested(grid.named("a").id))
     grid.obey()
     assert grid.states("a", "b") == [CANCELLED, FAILED]
 
@@ -199,7 +199,7 @@ def test_a_job_that_never_fits_fails_what_waits_for_it_in_the_same_commit(grid: 
         FlowJob(request=Request(name="large", components=(component(100),))),
         FlowJob(request=grid.request("b"), after=(0,)),
     )
-    grid.tell(WorkSubmitted(request=Request(name="flow", components=(), jobs=jobs), owner="me"))
+    grid.apply(WorkSubmitted(request=Request(name="flow", components=(), jobs=jobs), owner="me"))
     assert grid.states("large", "b", "flow") == [FAILED] * 3
 
 
@@ -209,21 +209,21 @@ def test_a_job_may_wait_for_jobs_that_are_known_to_be_done(grid: Flows) -> None:
     for attempt in grid.attempts(first):
         grid.end(attempt)
     grid.obey()
-    grid.tell(WorkSubmitted(request=make(component(4), after=(first,)), owner="me", done=(first,)))
+    grid.apply(WorkSubmitted(request=make(component(4), after=(first,)), owner="me", done=(first,)))
     assert grid.job(JobId(first + 1)).state is CLAIMING
 
 
 def test_a_job_is_not_accepted_while_a_prerequisite_is_not_known(grid: Flows) -> None:
-    grid.tell(WorkSubmitted(request=make(component(4), after=(JobId(17),)), owner="me"))
+    grid.apply(WorkSubmitted(request=make(component(4), after=(JobId(17),)), owner="me"))
     assert not grid.jobs
 
 
 def test_the_roots_of_a_flow_wait_for_what_the_flow_waits_for(grid: Flows) -> None:
     first = grid.submit(component(4))
     jobs = (FlowJob(request=grid.request("a")), FlowJob(request=grid.request("b"), after=(0,)))
-    grid.tell(WorkSubmitted(request=Request(name="flow", components=(), jobs=jobs, after=(first,)), owner="me"))
+    grid.apply(WorkSubmitted(request=Request(name="flow", components=(), jobs=jobs, after=(first,)), owner="me"))
     assert grid.states("a", "b", "flow") == [BLOCKED, BLOCKED, RUNNING]
-    grid.tell(CancelRequested(first))
+    grid.apply(CancelRequested(first))
     grid.obey()
     assert grid.states("a", "b", "flow") == [FAILED] * 3
 
@@ -245,11 +245,11 @@ def test_a_new_engine_goes_on_with_the_flow_at_every_commit(grid: Flows) -> None
 
 def test_a_new_engine_knows_what_is_held_and_blocked(grid: Flows) -> None:
     flow = grid.submit_flow(a=(), b=("a",), c=("b",))
-    grid.tell(HoldRequested(grid.named("b").id))
+    grid.apply(HoldRequested(grid.named("b").id))
     grid.restart()
-    grid.tell(ReleaseRequested(flow))
+    grid.apply(ReleaseRequested(flow))
     assert grid.states("b", "c") == [BLOCKED, BLOCKED]
-    grid.tell(CancelRequested(flow))
+    grid.apply(CancelRequested(flow))
     grid.obey()
     assert grid.states("a", "b", "c", "flow") == [CANCELLED] * 4
 
@@ -258,7 +258,7 @@ def test_a_long_chain_has_a_short_reason(grid: Flows) -> None:
     names = [f"j{number}" for number in range(500)]
     waits: dict[str, Any] = {name: (names[place - 1],) if place else () for place, name in enumerate(names)}
     grid.submit_flow(**waits)
-    grid.tell(CancelRequested(grid.named("j0").id))
+    grid.apply(CancelRequested(grid.named("j0").id))
     grid.obey()
     reason = str(grid.named("j499").reason)
     assert "(j0), which was cancelled" in reason
@@ -267,7 +267,7 @@ def test_a_long_chain_has_a_short_reason(grid: Flows) -> None:
 
 
 @pytest.mark.parametrize(("retrials", "tries"), [(0, 1), (2, 3)])
-def test_a_claim_is_tried_again_as_often_as_the_job_says(grid: Flows, retrials: int, tries: int) -> None:
+def test_a_claim_is_tried_again_as_often_as_the_job_allows(grid: Flows, retrials: int, tries: int) -> None:
     job = grid.submit(component(4, "alpha"), retrials=retrials)
     assert _failed_claims(grid, job, 20) == tries
     assert grid.job(job).state is FAILED
@@ -283,14 +283,14 @@ def _failed_claims(grid: Flows, job: JobId, most: int) -> int:
         grid.measure()
         if grid.job(job).state is not CLAIMING:
             return count
-        grid.tell(SubmissionFailed(attempt=grid.attempts(job)[0], reason=BUSY_QUEUE))
+        grid.apply(SubmissionFailed(attempt=grid.attempts(job)[0], reason=BUSY_QUEUE))
         grid.obey()
     return most
 
 
 def test_the_index_forgets_all_that_is_over(grid: Flows) -> None:
     grid.submit_flow(a=(), b=("a",), c=())
-    grid.tell(CancelRequested(grid.named("flow").id))
+    grid.apply(CancelRequested(grid.named("flow").id))
     grid.obey()
     index: Any = grid.engine.core.prerequisites
     assert not any((index.ended, index.left, index._dependants, index._unmet))

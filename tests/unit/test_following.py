@@ -337,7 +337,7 @@ def test_another_try_is_followed_too(tmp_path: Path) -> None:
     assert b"".join(pieces) == b""
 
 
-def test_two_hundred_who_follow_a_cluster_that_screams_see_what_another_says() -> None:
+def test_two_hundred_who_follow_a_flooding_cluster_see_the_output_of_another() -> None:
     """What the one writes has no end; of it no more is held than some pieces for each of them."""
     over = threading.Event()
     sent = [0] * 200
@@ -503,7 +503,7 @@ def test_what_is_no_frame_is_refused(sent: bytes) -> None:
         lines.feed(begin(job(1)) + sent)
 
 
-def test_a_koalad_that_is_away_is_told_of_once() -> None:
+def test_a_koalad_that_is_away_is_reported_once() -> None:
     """Whoever never reached it does not wait; of several that wait one tells, and each ends when its time is over."""
     said: list[str] = []
     error = NotReachable("not_reachable", "koalad is away.", "")

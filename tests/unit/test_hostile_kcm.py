@@ -50,21 +50,21 @@ class Hostile:
         epochs["evil"] += 1
         cluster = Cluster(name="evil", instance=self.instance, config={"name": "evil", "batch": "slurm"})
         check = lambda session, welcome: RestoreCheck(0, 100).judge("evil", 1, welcome).verdict  # noqa: E731
-        self.talk = KcmConversation(cluster, Opening(epoch=epochs["evil"], version="1", check=check))
-        self.talk.hello(self.world.now())
+        self.dialogue = KcmConversation(cluster, Opening(epoch=epochs["evil"], version="1", check=check))
+        self.dialogue.hello(self.world.now())
         self.number = 0
-        self.hear(wire.to_json(self.welcome()))
+        self.receive(wire.to_json(self.welcome()))
 
     def welcome(self) -> wire.Welcome:
         return wire.Welcome(1, "1", self.world.now(), "3", "evil", newest_number=0)
 
-    def hear(self, data: Any) -> None:
+    def receive(self, data: Any) -> None:
         """As the session's thread does; what does not pass ends the session."""
         before = len(self.world.quarantined)
         try:
-            heard = self.talk.received(self.world.now(), wire.from_json(data, wire.FROM_KCM))
-            impossible = isinstance(heard.answer, Refused) and heard.answer.reason == IMPOSSIBLE
-            deliveries = [each.delivery for each in heard.commands if isinstance(each, Deliver)]
+            arrived = self.dialogue.received(self.world.now(), wire.from_json(data, wire.FROM_KCM))
+            impossible = isinstance(arrived.answer, Refused) and arrived.answer.reason == IMPOSSIBLE
+            deliveries = [each.delivery for each in arrived.commands if isinstance(each, Deliver)]
             self.world.driver.step(deliveries)
             self.believed += bool(deliveries)
         except wire.MessageError:
@@ -117,7 +117,7 @@ class Hostile:
         }
         return values[kind]
 
-    def say(self) -> None:
+    def deliver(self) -> None:
         message = self.sound()
         data = dict(wire.to_json(message))
         if self.dice.random() < 0.4:
@@ -130,7 +130,7 @@ class Hostile:
             self.number += 1
             data = {"type": "event", "number": self.number, "body": data}
         for _ in range(2 if self.dice.random() < 0.05 else 1):
-            self.hear(data)
+            self.receive(data)
 
 
 def run_honest(world: World) -> None:
@@ -141,17 +141,17 @@ def run_honest(world: World) -> None:
     world.driver.step([Delivery((WorkSubmitted(request=request, owner="me"),))])
     (attempt,) = {command.attempt for command in world.sent[before:] if command.cluster == "good"}
     at: dict[str, Any] = {"at_barrier_at": Instant(world.time)}
-    world.driver.step([world.say("good", reported("good", attempt, **at))])
+    world.driver.step([world.deliver("good", reported("good", attempt, **at))])
     ended = WrapperReported(
         cluster="good", attempt=attempt, batch_id="1", phase="ended", ending="exited", exit_status=0, **at
     )
-    world.driver.step([world.say("good", ended)])
-    world.driver.step([world.say("good", AttemptCleanedUp(cluster="good", attempt=attempt))])
+    world.driver.step([world.deliver("good", ended)])
+    world.driver.step([world.deliver("good", AttemptCleanedUp(cluster="good", attempt=attempt))])
     world.honest.append(attempt.job)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_one_cluster_says_the_others_jobs_go_on(seed: int) -> None:
+def test_whatever_one_cluster_sends_the_others_jobs_go_on(seed: int) -> None:
     world = World()
     hostile = Hostile(world, Random(seed))
     part = ComponentRequest(processors=1, executable="true", cluster="evil")
@@ -160,7 +160,7 @@ def test_whatever_one_cluster_says_the_others_jobs_go_on(seed: int) -> None:
             request = Request(name="theirs", components=(part,))
             world.driver.step([Delivery((WorkSubmitted(request=request, owner="me"),))])
             run_honest(world)
-        hostile.say()
+        hostile.deliver()
     assert hostile.ended > 100
     assert hostile.believed > 100
     assert world.quarantined == []  # the checks leave nothing that makes koalad fail

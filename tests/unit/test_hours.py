@@ -27,7 +27,7 @@ SUMMER, WINTER = Duration(2 * HOUR), Duration(HOUR)
         pytest.param("* * */2 * fri", "2030-05-03T00:00:00Z", "2030-05-10T00:00:00Z", id="a-star-is-no-restriction"),
     ],
 )
-def test_what_the_fields_say(text: str, inside: str, outside: str | None) -> None:
+def test_what_the_fields_mean(text: str, inside: str, outside: str | None) -> None:
     hours = parse_hours(text)
     assert hours.include(parse_instant(inside), Duration(0))
     assert outside is None or not hours.include(parse_instant(outside), Duration(0))

@@ -59,7 +59,7 @@ def test_other_names_are_no_tags(name: str) -> None:
         attempt_of(Tag(name))
 
 
-def test_an_attempt_is_written_as_people_say_it() -> None:
+def test_an_attempt_is_written_as_people_write_it() -> None:
     assert str(AttemptId(JobId(7), 0, 2)) == "7.0.2"
     assert str(AttemptId(JobId(FIRST_PILOT + 11), 0, 1)) == "p12"
 

@@ -17,8 +17,8 @@ def test_a_job_does_not_get_a_launchers_id() -> None:
     play = SweepPlay()
     play.counters = Counters(next_job=FIRST_PILOT - 1)
     play.restart()
-    play.tell(WorkSubmitted(request=WISH, owner="mona", key="last"))
-    play.tell(WorkSubmitted(request=WISH, owner="mona", key="none"))
+    play.apply(WorkSubmitted(request=WISH, owner="mona", key="last"))
+    play.apply(WorkSubmitted(request=WISH, owner="mona", key="none"))
     assert [(job.id, job.key) for job in play.jobs.values()] == [(FIRST_PILOT - 1, "last")]
     assert play.counters.next_job == FIRST_PILOT
 
@@ -45,12 +45,12 @@ def test_a_restored_store_does_not_leap_into_others_ids() -> None:
     assert (counters.next_job, counters.next_pilot) == (FIRST_PILOT, PILOTS_END)
 
 
-def test_ids_that_are_nearly_used_up_are_told() -> None:
+def test_ids_that_are_nearly_used_up_are_reported() -> None:
     assert ids_used(Counters()) == []
     tenth = (FIRST_PILOT - 1) // 10
     assert ids_used(Counters(next_job=FIRST_PILOT - tenth - 1)) == []
     assert [text.partition(":")[0] for text in ids_used(Counters(next_job=FIRST_PILOT - tenth))] == [
         "The ids of jobs are nearly used up"
     ]
-    (told,) = ids_used(Counters(next_pilot=PILOTS_END))
-    assert "The ids of Launchers are nearly used up: 0 of 4,194,304 are left." in told
+    (reported,) = ids_used(Counters(next_pilot=PILOTS_END))
+    assert "The ids of Launchers are nearly used up: 0 of 4,194,304 are left." in reported

@@ -29,8 +29,8 @@ Document = dict[str, Any]
 
 
 def queue(name: str, **changed: Any) -> Document:
-    told = {"name": name, "default": False, "closed": "", "walltime_s": None, "nodes": 2, "processors": 8}
-    return told | {"environments": []} | changed
+    reported = {"name": name, "default": False, "closed": "", "walltime_s": None, "nodes": 2, "processors": 8}
+    return reported | {"environments": []} | changed
 
 
 def environment(name: str, rule: str = "$fill_up", controls: bool = True) -> Document:
@@ -39,7 +39,7 @@ def environment(name: str, rule: str = "$fill_up", controls: bool = True) -> Doc
 
 def surveyed(**system: Any) -> Look:
     """Of a head node with this batch system; without one, if nothing is said of it."""
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         "batch": "slurm",
         "version": "24.11.5",
         "queues": [],
@@ -47,7 +47,7 @@ def surveyed(**system: Any) -> Look:
         "environments": [],
         "drmaa": None,
     }
-    told |= {"profile": {}, "processors_per_node": None}
+    reported |= {"profile": {}, "processors_per_node": None}
     survey = {
         "host": "fs0",
         "user": "me",
@@ -57,7 +57,7 @@ def surveyed(**system: Any) -> Look:
         "home": "/home/me",
         "home_kind": "nfs4",
         "home_remote": True,
-        "systems": [told | system] if system else [],
+        "systems": [reported | system] if system else [],
     }
     return Look(survey)
 
@@ -123,7 +123,7 @@ def test_a_parallel_environment_must_control_its_slaves_and_is_better_over_sever
     assert chosen_environment([threads, *known], queue("threads.q", environments=["threads", "tied"])) == threads
 
 
-def test_an_entry_has_what_was_found_and_says_what_else_there_was() -> None:
+def test_an_entry_has_what_was_found_and_names_what_else_there_was() -> None:
     seen = surveyed(
         batch="sge",
         version="8.1.9",
@@ -151,14 +151,14 @@ def test_an_entry_has_what_was_found_and_says_what_else_there_was() -> None:
         assert words in said
 
 
-def test_what_the_profile_has_sbatch_do_is_written_since_koalapy_does_not_hear_of_it() -> None:
+def test_what_the_profile_has_sbatch_do_is_written_since_koalapy_does_not_learn_of_it() -> None:
     seen = surveyed(queues=[queue("batch", default=True)], profile={"queue": "long", "account": "physics"})
     made = entry("vu", "ssh://fs0", {}, seen)
     assert (made.settings["queue"], made.settings["account"]) == ("long", "physics")
     assert "the login's profile names its queue, account" in made.comments
 
 
-def test_torque_is_told_how_many_processors_a_node_has() -> None:
+def test_torque_gets_the_processors_of_a_node() -> None:
     seen = surveyed(batch="torque", version="6.1.2", processors_per_node=16)
     assert entry("old", "ssh://fs0", {}, seen).settings["processors_per_node"] == 16
 
@@ -270,7 +270,7 @@ def test_the_hosts_of_another_ssh_configuration(sshd: Any, tmp_path: Path) -> No
     assert "There is no file" in refused("--yes", "--grid", tmp_path / "2.yaml", "--ssh-config", tmp_path / "no")
 
 
-def test_clusters_that_cannot_be_looked_at_are_told_and_left_out(tmp_path: Path) -> None:
+def test_clusters_that_cannot_be_looked_at_are_reported_and_left_out(tmp_path: Path) -> None:
     path = tmp_path / "grid.yaml"
     done = init("--yes", "--grid", path, "--cluster", "gone=command:false", "--cluster", "here=local:")
     assert done.returncode == 1
@@ -305,7 +305,7 @@ def test_what_makes_no_grid_file_is_a_mistake_of_usage(tmp_path: Path, arguments
     assert not (tmp_path / "grid.yaml").exists()
 
 
-def test_a_person_is_asked_sees_the_file_and_may_still_say_no(tmp_path: Path) -> None:
+def test_a_person_is_asked_sees_the_file_and_may_still_refuse(tmp_path: Path) -> None:
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "config").write_text("Host fs0 fs1\n")
     path = tmp_path / "grid.yaml"

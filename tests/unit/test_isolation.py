@@ -32,7 +32,7 @@ def world() -> World:
 
 
 def test_a_cluster_with_an_invalid_measurement_is_quarantined(world: World) -> None:
-    world.driver.step([submit(), world.say("evil", measured("evil", None)), submit()])
+    world.driver.step([submit(), world.deliver("evil", measured("evil", None)), submit()])
     assert [name for name, _ in world.quarantined] == ["evil"]
     assert world.states() == [JobState.CLAIMING] * 2
     assert {command.cluster for command in world.sent} <= {"good", "third"}
@@ -42,7 +42,7 @@ def test_a_cluster_with_an_invalid_measurement_is_quarantined(world: World) -> N
 
 def test_an_invalid_measurement_that_fails_later_is_not_blamed_on_the_user(world: World) -> None:
     """The user's job reveals the failure, but its user did not cause it."""
-    world.driver.step([world.say("evil", measured("evil", None))])
+    world.driver.step([world.deliver("evil", measured("evil", None))])
     assert world.quarantined == []
     made: list[Any] = []
     world.driver.step([replace(submit(), after=made.append, refused=made.append)])
@@ -52,12 +52,16 @@ def test_an_invalid_measurement_that_fails_later_is_not_blamed_on_the_user(world
 
 
 def test_a_cluster_with_an_unstorable_event_is_quarantined(world: World) -> None:
-    world.driver.step([world.say("evil", measured("evil", 8))])
+    world.driver.step([world.deliver("evil", measured("evil", 8))])
     world.driver.step([submit(cluster="evil"), submit(cluster="good")])
     attempts = {command.cluster: command.attempt for command in world.sent}
     poison = AttemptSubmitted(cluster="evil", attempt=attempts["evil"], batch_id={"a": 1})  # type: ignore[arg-type]
     world.driver.step(
-        [world.say("evil", poison), world.say("good", reported("good", attempts["good"])), submit(cluster="third")]
+        [
+            world.deliver("evil", poison),
+            world.deliver("good", reported("good", attempts["good"])),
+            submit(cluster="third"),
+        ]
     )
     assert [name for name, _ in world.quarantined] == ["evil"]
     found = {each.cluster: each.batch_id for job in world.store.load().jobs for each in job.components}
@@ -67,26 +71,28 @@ def test_a_cluster_with_an_unstorable_event_is_quarantined(world: World) -> None
 
 
 def test_events_of_an_ended_session_are_ignored_and_those_of_the_next_handled(world: World) -> None:
-    world.driver.step([submit(processors=99), world.say("evil", measured("evil", None))])
+    world.driver.step([submit(processors=99), world.deliver("evil", measured("evil", None))])
     assert len(world.quarantined) == 1
     renewed = world.renewed
     for _ in range(5):
-        world.driver.step([world.say("evil", measured("evil", None))])
+        world.driver.step([world.deliver("evil", measured("evil", None))])
     assert (len(world.quarantined), world.renewed) == (1, renewed)
     world.epochs["evil"] = 2
-    world.driver.step([world.say("evil", ClusterConnected(cluster="evil", version="1"), measured("evil", 99))])
+    world.driver.step([world.deliver("evil", ClusterConnected(cluster="evil", version="1"), measured("evil", 99))])
     assert len(world.quarantined) == 1
     assert "evil" in world.driver.engine.core.information.reachable
 
 
 def test_two_clusters_are_quarantined_in_one_step(world: World) -> None:
-    world.driver.step([world.say("evil", measured("evil", None)), submit(), world.say("third", measured("third", "x"))])
+    world.driver.step(
+        [world.deliver("evil", measured("evil", None)), submit(), world.deliver("third", measured("third", "x"))]
+    )
     assert sorted(name for name, _ in world.quarantined) == ["evil", "third"]
     assert [command.cluster for command in world.sent] == ["good"]
 
 
 def test_a_quarantine_keeps_measurements_and_sessions_of_other_clusters(world: World) -> None:
-    world.driver.step([submit(processors=8), world.say("evil", measured("evil", None))])
+    world.driver.step([submit(processors=8), world.deliver("evil", measured("evil", None))])
     assert world.driver.engine.core.information.reachable == {"good", "third"}
     summaries = {summary.name: summary.state is not None for summary in world.driver.engine.summaries(world.now())}
     assert summaries == {"good": True, "evil": False, "third": True}
@@ -106,7 +112,7 @@ def test_a_request_that_fails_in_the_engine_is_refused_to_its_user(world: World)
 def test_a_full_disk_during_a_quarantine_loses_nothing(world: World) -> None:
     world.full = True
     with pytest.raises(TransientError):
-        world.driver.step([submit(), world.say("evil", measured("evil", None)), submit()])
+        world.driver.step([submit(), world.deliver("evil", measured("evil", None)), submit()])
     for _ in range(3):
         with pytest.raises(TransientError):
             world.driver.retry()
@@ -122,7 +128,7 @@ def test_an_engine_that_cannot_be_built_again_quarantines_no_cluster(world: Worl
 
     world.driver._renew = fail
     with pytest.raises(ZeroDivisionError):
-        world.driver.step([submit(), world.say("evil", measured("evil", None))])
+        world.driver.step([submit(), world.deliver("evil", measured("evil", None))])
     assert world.quarantined == []
 
 
@@ -133,7 +139,7 @@ def test_a_neighbour_with_an_unstorable_report_is_quarantined_and_clusters_go_on
     world.driver.step([Delivery((connected,), session=session)])
     poison = FreeReported(neighbour="lyon", instance="zyxwv", number=5, processors=[1])  # type: ignore[arg-type]
     report = Delivery((poison,), acknowledge=(*session, 5), session=session)
-    world.driver.step([submit(), report, world.say("good", measured("good", 8))])
+    world.driver.step([submit(), report, world.deliver("good", measured("good", 8))])
     assert [(name, reason.message[:18]) for name, reason in world.quarantined] == [("site:lyon", "What the neighbour")]
     assert world.states() == [JobState.CLAIMING]
     assert (*session, 5) not in world.acknowledged
@@ -153,10 +159,10 @@ def test_attempts_at_the_barrier_on_other_clusters_stay_there(world: World) -> N
     parts = tuple(ComponentRequest(processors=2, executable="true", cluster=name) for name in ("good", "third"))
     world.driver.step([Delivery((WorkSubmitted(request=Request(name="two", components=parts), owner="me"),))])
     attempts = {command.cluster: command.attempt for command in world.sent}
-    world.driver.step([world.say("good", reported("good", attempts["good"]))])
-    world.driver.step([submit(processors=99), world.say("evil", measured("evil", None))])
+    world.driver.step([world.deliver("good", reported("good", attempts["good"]))])
+    world.driver.step([submit(processors=99), world.deliver("evil", measured("evil", None))])
     assert world.renewed > 0
-    world.driver.step([world.say("third", reported("third", attempts["third"]))])
+    world.driver.step([world.deliver("third", reported("third", attempts["third"]))])
     assert JobState.RUNNING in world.states()
 
 
@@ -166,7 +172,7 @@ def test_attempts_at_the_barrier_on_other_clusters_stay_there(world: World) -> N
 @pytest.mark.parametrize("call", ["send", "acknowledge", "hint"])
 def test_a_failing_link_ends_its_own_session_only(world: World, call: str) -> None:
     world.failing.add((call, "evil"))
-    world.driver.step([world.say("evil", measured("evil", 8)), submit(cluster="evil"), submit(cluster="good")])
+    world.driver.step([world.deliver("evil", measured("evil", 8)), submit(cluster="evil"), submit(cluster="good")])
     world.driver.step([submit(cluster="good"), submit(cluster="third")])
     (lost,) = {reason for name, reason in world.quarantined if name == "evil"}
     assert (lost.code, lost.whose) == ("link_failed", "ours")
@@ -176,16 +182,16 @@ def test_a_failing_link_ends_its_own_session_only(world: World, call: str) -> No
 
 
 def test_commands_of_a_failed_link_are_sent_in_the_next_session(world: World) -> None:
-    world.driver.step([world.say("evil", measured("evil", 8))])
+    world.driver.step([world.deliver("evil", measured("evil", 8))])
     world.failing.add(("send", "evil"))
     world.driver.step([submit(cluster="evil"), submit(cluster="evil")])
     assert len(world.quarantined) == 1  # the second was not sent
     world.failing.clear()
     acknowledged = len(world.acknowledged)
-    world.driver.step([world.say("evil", measured("evil", 8))])
+    world.driver.step([world.deliver("evil", measured("evil", 8))])
     assert len(world.acknowledged) == acknowledged  # events of the old session are ignored
     world.epochs["evil"] = 2
-    world.driver.step([world.say("evil", ClusterConnected(cluster="evil", version="1"))])
+    world.driver.step([world.deliver("evil", ClusterConnected(cluster="evil", version="1"))])
     assert [command.cluster for command in world.resent] == ["evil", "evil"]
     assert world.states() == [JobState.CLAIMING] * 2
 

@@ -112,7 +112,7 @@ def test_the_program_gets_nothing_of_the_allocation_around_it(tmp_path: Path) ->
     assert accounts[0].split(":")[2:6:3] == [str(os.getuid()), str(tmp_path / "k1" / "work")]
 
 
-def test_a_node_without_the_means_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_without_the_means_gives_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walls, "PATH", str(tmp_path))
     offer = probe.probe(terms.Terms(terms.BWRAP), OWN, str(tmp_path))
     assert offer == probe.Offer([], {terms.BWRAP: "bwrap is not installed"})

@@ -118,7 +118,7 @@ def test_an_executable_of_the_sandbox_is_looked_up_there(attributes: str, execut
     assert of(attributes).executable == executable
 
 
-def test_what_the_job_says_of_its_processors_is_known_to_its_requirements() -> None:
+def test_the_processors_of_a_job_are_known_to_its_requirements() -> None:
     found = of(
         'JobType="MPICH"; NodeNumber=4; MaxNumCPU=6; Executable="a"; Requirements = A>=NodeNumber && B>MaxNumCPU;'
     )
@@ -143,7 +143,7 @@ def test_it_is_read_again_from_its_mapping() -> None:
         ('{"components": []}', "yaml"),
     ],
 )
-def test_its_beginning_tells_the_language(text: str, language: str) -> None:
+def test_its_beginning_shows_the_language(text: str, language: str) -> None:
     assert language_of("-", text) == language
     assert language_of("job.jdl", text) == "jdl"
 

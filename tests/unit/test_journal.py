@@ -163,7 +163,7 @@ def test_an_environment_that_has_the_words_of_koalapy_hides_none_of_its_names() 
     assert [each.cluster for each in commands if isinstance(each, SubmitAttempt)] == ["alpha"]
 
 
-def test_a_difference_is_told_with_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_is_reported_with_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = Recorded()
     recorded.connect()
     recorded.handle(submitted("a"))

@@ -338,15 +338,15 @@ def test_the_examination_of_a_directory_has_its_files_and_their_age(directories:
     os.utime(here / "component.json", (old, old))
     (here / "heartbeat").touch()
     os.utime(here / "heartbeat", (old + 600, old + 600))
-    told = directories.examine([TAG, "kabcde000000002", "nonsense"])
-    assert set(told) == {TAG}
-    assert (told[TAG]["start_lock"], told[TAG]["ended"]) == ("taken", False)
-    assert 3600 <= told[TAG]["age_s"] < 3700
-    assert 3000 <= told[TAG]["heartbeat_age_s"] < 3100
+    reported = directories.examine([TAG, "kabcde000000002", "nonsense"])
+    assert set(reported) == {TAG}
+    assert (reported[TAG]["start_lock"], reported[TAG]["ended"]) == ("taken", False)
+    assert 3600 <= reported[TAG]["age_s"] < 3700
+    assert 3000 <= reported[TAG]["heartbeat_age_s"] < 3100
     (here / "record.json").write_text("{}")
     (here / "heartbeat").unlink()
-    told = directories.examine([TAG])
-    assert (told[TAG]["ended"], told[TAG]["heartbeat_age_s"]) == (True, None)
+    reported = directories.examine([TAG])
+    assert (reported[TAG]["ended"], reported[TAG]["heartbeat_age_s"]) == (True, None)
 
 
 def test_own_addresses_are_reachable_from_other_hosts() -> None:

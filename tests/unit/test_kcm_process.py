@@ -356,8 +356,8 @@ def test_a_program_that_takes_the_port_of_a_dead_kcm_learns_no_secret(connect: C
         assert isinstance(proof, RelayProof)
     token = (first.shared / INSTANCE / TAGS[0] / "token").read_text()
     assert len(token) == 64
-    assert token.encode() not in stranger.heard
-    assert of_first["secret"].encode() not in stranger.heard
+    assert token.encode() not in stranger.arrived
+    assert of_first["secret"].encode() not in stranger.arrived
     second = connect()
     second.hello(epoch=2, known=[[TAGS[0], batch_id]])
     second.report(TAGS[0], "at_barrier")

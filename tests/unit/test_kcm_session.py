@@ -68,9 +68,9 @@ def test_what_cannot_be_used_is_tried_again_at_each_poll_until_it_can(session: K
 
 def test_a_hello_that_cannot_be_used_is_refused_in_a_welcome(session: KcmSession) -> None:
     session.received(T0, HELLO)
-    told, end = session.failed(T0, STALE)
-    assert isinstance(told, Send)
-    assert told.message.error["code"] == "stale"
+    reported, end = session.failed(T0, STALE)
+    assert isinstance(reported, Send)
+    assert reported.message.error["code"] == "stale"
     assert end == Quit("A newer KCM is here.")
 
 

@@ -132,5 +132,5 @@ def test_requested_files_are_kept_and_unused_ones_removed(stage: Stage, tmp_path
 
 
 def test_the_free_space_is_reported(stage: Stage) -> None:
-    told = stage.wanted([])
-    assert 0 < told["free"] <= told["total"]
+    reported = stage.wanted([])
+    assert 0 < reported["free"] <= reported["total"]

@@ -129,7 +129,7 @@ def test_a_file_in_use_is_used_now(tmp_path: Path) -> None:
     assert pushed.stat().st_mtime > 0
 
 
-def test_a_full_file_system_is_said_so(tmp_path: Path) -> None:
+def test_a_full_file_system_is_reported(tmp_path: Path) -> None:
     """A real one of 16 KiB, which only this process tree sees."""
     mount = "mount -t tmpfs -o size=16k,mode=700 tmpfs " + str(tmp_path)
     argv = ["unshare", "-Urm", "sh", "-c", f'{mount} && exec sh -c "$0"']

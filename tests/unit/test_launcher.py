@@ -51,9 +51,9 @@ class Launcher:
         self._command = command
         self._write_component(program, wishes)
         self._connection: socket.socket | None = None
-        self._said: queue.Queue[Any] = queue.Queue()
+        self._printed: queue.Queue[Any] = queue.Queue()
         self._given = 0
-        self.heard: list[Any] = []
+        self.arrived: list[Any] = []
         self.listen()
         self.process = self._start()
 
@@ -66,8 +66,8 @@ class Launcher:
         """Accept its connection. Returns its first messages."""
         self._listener.settimeout(PATIENCE_S)
         self._connection, _ = self._listener.accept()
-        self._given, self._said = 0, queue.Queue()
-        threading.Thread(target=self._hear, args=[self._connection, self._said], daemon=True).start()
+        self._given, self._printed = 0, queue.Queue()
+        threading.Thread(target=self._receive, args=[self._connection, self._printed], daemon=True).start()
         held: ParametersHeld = self.until(ParametersHeld)
         return held
 
@@ -77,29 +77,29 @@ class Launcher:
         (self.place / "socket").unlink()
         self._connection.shutdown(socket.SHUT_RDWR)
 
-    def say(self, message: Any) -> None:
+    def deliver(self, message: Any) -> None:
         assert self._connection is not None
         self._connection.sendall(json.dumps(messages.to_json(message)).encode() + b"\n")
 
     def give(self, *numbers: int) -> None:
         self._given += len(numbers)
-        self.say(FeedParameters(ranges_of(sorted(numbers))))
+        self.deliver(FeedParameters(ranges_of(sorted(numbers))))
 
     def until(
         self, kind: type[Any] | tuple[type[Any], ...], wanted: Callable[[Any], bool] = lambda message: True
     ) -> Any:
         """Wait for a message of this kind. Returns it with all messages before it."""
         while True:
-            message = self._said.get(timeout=PATIENCE_S)
-            assert message is not None, f"it hung up; it had said {self.heard[-5:]}; {self.errors()}"
-            self.heard.append(message)
+            message = self._printed.get(timeout=PATIENCE_S)
+            assert message is not None, f"it hung up; it had said {self.arrived[-5:]}; {self.errors()}"
+            self.arrived.append(message)
             if isinstance(message, kind) and wanted(message):
                 return message
 
     def results(self, count: int) -> dict[int, list[Any]]:
         """Wait for so many results. Returns them by number, after an acknowledgement to the Launcher."""
         while len(self._results()) < count:
-            self.say(ResultsCommitted(self.until(ResultsReported).number))
+            self.deliver(ResultsCommitted(self.until(ResultsReported).number))
         return self._results()
 
     def run(self, *numbers: int) -> dict[int, list[Any]]:
@@ -113,7 +113,7 @@ class Launcher:
                 if now:
                     self.give(*now)
             elif isinstance(message, ResultsReported):
-                self.say(ResultsCommitted(message.number))
+                self.deliver(ResultsCommitted(message.number))
             elif isinstance(message, ParametersGivenUp):
                 left += numbers_of(message.ranges)
         return self._results()
@@ -125,11 +125,11 @@ class Launcher:
     def end(self) -> ParametersGivenUp:
         """Stop the Launcher. Returns its last messages."""
         self.process.terminate()
-        while (message := self._said.get(timeout=PATIENCE_S)) is not None:
-            self.heard.append(message)
+        while (message := self._printed.get(timeout=PATIENCE_S)) is not None:
+            self.arrived.append(message)
         assert self.process.wait(PATIENCE_S) == 0, self.errors()
-        assert isinstance(self.heard[-1], ParametersGivenUp)
-        return self.heard[-1]
+        assert isinstance(self.arrived[-1], ParametersGivenUp)
+        return self.arrived[-1]
 
     def journal(self) -> list[int]:
         return [row[0] for row in journal.read(str(self.place))]
@@ -153,10 +153,10 @@ class Launcher:
         self.process.wait()
 
     def _results(self) -> dict[int, list[Any]]:
-        rows = [row for message in self.heard if isinstance(message, ResultsReported) for row in message.results]
+        rows = [row for message in self.arrived if isinstance(message, ResultsReported) for row in message.results]
         return {row[0]: row for row in rows}
 
-    def _hear(self, connection: socket.socket, said: "queue.Queue[Any]") -> None:
+    def _receive(self, connection: socket.socket, said: "queue.Queue[Any]") -> None:
         with connection, connection.makefile("rb") as lines:
             try:
                 for line in lines:
@@ -262,7 +262,7 @@ def test_a_long_parameter_is_pulled_alone(start: Start) -> None:
     assert launcher.until(PullParameters) == PullParameters(2, 0)
     launcher.give(1, 2)
     launcher.results(2)
-    pulls = [message.wanted for message in launcher.heard if isinstance(message, PullParameters)]
+    pulls = [message.wanted for message in launcher.arrived if isinstance(message, PullParameters)]
     assert max(pulls) == 2
 
 
@@ -271,7 +271,7 @@ def test_many_short_parameters_are_pulled_at_a_time(start: Start) -> None:
     launcher, numbers = start("", executable="/bin/true", arguments=[]), itertools.count(1)
     while (message := launcher.until((PullParameters, ResultsReported))) is not None:
         if isinstance(message, ResultsReported):
-            launcher.say(ResultsCommitted(message.number))
+            launcher.deliver(ResultsCommitted(message.number))
         elif message.wanted > 10:
             return
         elif free := launcher.free(message):
@@ -329,8 +329,8 @@ def test_a_program_that_ignores_sigterm_is_killed_at_its_walltime(start: Start) 
     launcher, row, limit_s = at_its_walltime(start, IGNORES + "echo on; while :; do sleep 0.1; done", grace=0.4)
     assert row[1:3] == [137, "walltime"]
     assert launcher.output(row) == b"on\n"
-    told = f"parameter 1: it took longer than its walltime, {limit_s:g} s, and was ended"
-    assert told.encode() in launcher.output(row, "err")
+    reported = f"parameter 1: it took longer than its walltime, {limit_s:g} s, and was ended"
+    assert reported.encode() in launcher.output(row, "err")
 
 
 def test_a_program_that_ends_at_the_sigterm_of_its_walltime_has_its_own_status(start: Start) -> None:
@@ -429,7 +429,7 @@ def test_parameters_that_no_slot_has_begun_are_given_back_too(start: Start, awai
     launcher.give(4, 5, 6)
     await_that((launcher.work / "on").exists)
     assert launcher.end().begun == [[4, 4]]
-    backs = [message.ranges for message in launcher.heard if isinstance(message, ParametersGivenUp)]
+    backs = [message.ranges for message in launcher.arrived if isinstance(message, ParametersGivenUp)]
     assert sorted(number for back in backs for number in numbers_of(back)) == [4, 5, 6]
 
 
@@ -469,7 +469,7 @@ def test_after_a_lost_connection_a_launcher_reports_what_it_holds_and_repeats_un
     launcher.listen()
     assert launcher.connect() == ParametersHeld([[9, 9]], 2)
     assert launcher.until(ResultsReported) == first
-    launcher.say(ResultsCommitted(first.number))
+    launcher.deliver(ResultsCommitted(first.number))
     launcher.hang_up()
     launcher.listen()
     assert launcher.connect() == ParametersHeld([[9, 9]], 2)
@@ -529,10 +529,10 @@ def test_a_killed_launcher_leaves_no_process_and_all_results_in_its_journal(
 
 def test_a_launcher_whose_parameters_all_fail_at_once_suspects_its_node_and_holds_the_results(start: Start) -> None:
     launcher = suspicious(start)
-    assert launcher.heard[-1] == NodeSuspected("node1")
+    assert launcher.arrived[-1] == NodeSuspected("node1")
     assert launcher.journal() == []
     assert launcher.end() == ParametersGivenUp([[1, 8]], [])
-    assert not [message for message in launcher.heard if isinstance(message, ResultsReported)]
+    assert not [message for message in launcher.arrived if isinstance(message, ResultsReported)]
 
 
 def suspicious(start: Start) -> Launcher:
@@ -546,7 +546,7 @@ def suspicious(start: Start) -> Launcher:
 
 def test_a_trusted_launcher_reports_its_failures(start: Start) -> None:
     launcher = suspicious(start)
-    launcher.say(LauncherTrusted())
+    launcher.deliver(LauncherTrusted())
     assert {row[1] for row in launcher.run(*range(1, 21)).values()} == {1}
     assert sorted(launcher.journal()) == list(range(1, 21))
 
@@ -621,7 +621,7 @@ def from_launcher(relay: Any, attempt: Any, kind: str) -> dict[str, Any]:
     def wanted(said: Any) -> bool:
         return isinstance(said, messages.FromLauncher) and said.body["type"] == kind
 
-    return dict(relay.await_said(attempt.tag, wanted).body)
+    return dict(relay.await_message(attempt.tag, wanted).body)
 
 
 def test_progress_is_reported_when_it_changes(start: Start) -> None:

@@ -80,13 +80,13 @@ class Site(Play):
         due = lease_upkeep(self.engine, joined)
         for name in due.leave:
             del self.sizes[name]
-            self.tell(ClusterLeft(name=name))
+            self.apply(ClusterLeft(name=name))
         for lender, number in due.join:
             name, record = f"{lender}~{number}", self.record(lender)
             self.sizes[name] = next(each.processors for each in record.leases if each.number == number)
-            self.tell(ClusterJoined(settings=ClusterSettings(name=name, batch="allocation")))
-            self.tell(ClusterConnected(cluster=name, version="1"))
-            self.tell(self.measurement(name))
+            self.apply(ClusterJoined(settings=ClusterSettings(name=name, batch="allocation")))
+            self.apply(ClusterConnected(cluster=name, version="1"))
+            self.apply(self.measurement(name))
 
     def why(self, job: JobId) -> dict[str, str]:
         return why_not_borrowed(self.engine, self.now, self.job(job))
@@ -101,20 +101,20 @@ class Sites:
         self.passed: list[Any] = []
 
     def link(self, one: Site, other: Site, relation: Relation = Relation.SIBLING) -> None:
-        one.tell(NeighbourJoined(neighbour=other.name, relation=relation))
-        other.tell(NeighbourJoined(neighbour=one.name, relation=relation.reverse))
+        one.apply(NeighbourJoined(neighbour=other.name, relation=relation))
+        other.apply(NeighbourJoined(neighbour=one.name, relation=relation.reverse))
         self.connect(one, other)
 
     def connect(self, one: Site, other: Site) -> None:
         self.cut = False
-        one.tell(NeighbourConnected(neighbour=other.name, instance=other.instance))
-        other.tell(NeighbourConnected(neighbour=one.name, instance=one.instance))
+        one.apply(NeighbourConnected(neighbour=other.name, instance=other.instance))
+        other.apply(NeighbourConnected(neighbour=one.name, instance=one.instance))
         self.exchange()
 
     def lose(self, one: Site, other: Site) -> None:
         self.cut = True
-        one.tell(NeighbourLost(neighbour=other.name, reason=UNREACHABLE))
-        other.tell(NeighbourLost(neighbour=one.name, reason=UNREACHABLE))
+        one.apply(NeighbourLost(neighbour=other.name, reason=UNREACHABLE))
+        other.apply(NeighbourLost(neighbour=one.name, reason=UNREACHABLE))
 
     def exchange(self) -> list[Any]:
         """Pass all messages on, as JSON, until there are none. Returns those but reports."""
@@ -127,8 +127,8 @@ class Sites:
                 sender.number += 1
                 body = from_json(site_to_json(_body(message)), BODIES)
                 event = _event(sender.name, sender.instance, sender.number, body)
-                self.sites[message.neighbour].tell(event)
-                self.sites[message.neighbour].tell(event)  # once more: it changes nothing
+                self.sites[message.neighbour].apply(event)
+                self.sites[message.neighbour].apply(event)  # once more: it changes nothing
                 passed.append(message)
         return [each for each in passed if not isinstance(each, ReportFree)]
 
@@ -137,7 +137,7 @@ class Sites:
         passed: list[Any] = []
         for _ in range(0, duration, 5 * SECOND):
             for each in self.sites.values():
-                each.tell(after=Duration(5 * SECOND))
+                each.apply(after=Duration(5 * SECOND))
                 each.measure()
             passed += self.exchange()
         return passed
@@ -154,7 +154,7 @@ class Pair(Sites):
     def ask(self, processors: int = 40, **fields: Any) -> JobId:
         """Submit a job at delft that is too large for it, and let it ask."""
         job = self.delft.submit(component(processors, walltime=HOUR, **fields))
-        self.delft.tell(after=Duration(3 * SECOND))
+        self.delft.apply(after=Duration(3 * SECOND))
         return job
 
     @property
@@ -179,7 +179,7 @@ class Pair(Sites):
         self.lyon.obey()
         self.exchange()
         self.delft.follow()
-        self.delft.tell()
+        self.delft.apply()
 
 
 def test_a_job_too_large_for_its_site_runs_on_a_lease_which_is_returned_when_nothing_runs_there() -> None:
@@ -205,7 +205,7 @@ def test_a_job_too_large_for_its_site_runs_on_a_lease_which_is_returned_when_not
     assert pair.let_pass(10 * MINUTE) == []  # it is in use
     (attempt,) = pair.delft.attempts(job)
     pair.delft.end(attempt)
-    pair.delft.tell(AttemptCleanedUp(attempt=attempt))
+    pair.delft.apply(AttemptCleanedUp(attempt=attempt))
     assert pair.delft.job(job).state is JobState.DONE
     assert [type(each) for each in pair.let_pass(2 * MINUTE)] == [ReturnLease]
     assert pair.lyon.job(pair.pilot).state is JobState.STOPPING
@@ -225,7 +225,7 @@ def test_a_job_too_large_for_its_site_runs_on_a_lease_which_is_returned_when_not
 def test_nothing_is_lent_without_a_word_of_the_grid_file() -> None:
     pair = Pair(to=("paris",))
     assert pair.delft.record("lyon").free == 0
-    pair.lyon.tell(after=MINUTE)
+    pair.lyon.apply(after=MINUTE)
     job = pair.ask()
     assert pair.exchange() == []
     assert pair.delft.why(job) == {"lyon": "It could lend 0 processors when last heard, and 40 are needed."}
@@ -270,7 +270,7 @@ def test_the_lenders_own_jobs_come_first() -> None:
     pair.lyon.measure(big=10)
     waits = pair.lyon.submit(component(60))
     assert pair.lyon.job(waits).state is JobState.WAITING
-    pair.lyon.tell(after=Duration(20 * SECOND))
+    pair.lyon.apply(after=Duration(20 * SECOND))
     pair.exchange()
     assert pair.delft.record("lyon").free == 54 + 8 - 60
 
@@ -344,7 +344,7 @@ def test_an_answer_that_never_comes_is_waited_for_no_longer_and_a_late_lease_is_
     pair = Pair()
     job = pair.ask()
     request = pair.delft.taken()
-    pair.delft.tell(after=Duration(ANSWER_WITHIN + 3 * SECOND))
+    pair.delft.apply(after=Duration(ANSWER_WITHIN + 3 * SECOND))
     assert "did not answer within 4m" in pair.delft.why(job)["lyon"]
     (cancel,) = [each for each in pair.delft.taken() if isinstance(each, CancelRequest)]
     pair.delft.pending += request
@@ -363,7 +363,7 @@ def test_a_pilot_that_does_not_start_in_time_is_a_refusal() -> None:
     pair = Pair()
     job = pair.ask()
     pair.exchange()
-    pair.lyon.tell(after=Duration(BINDING + SECOND))
+    pair.lyon.apply(after=Duration(BINDING + SECOND))
     assert pair.lyon.job(pair.pilot).state is JobState.STOPPING
     pair.lyon.obey()
     assert isinstance(pair.exchange()[0], RejectRequest)
@@ -396,9 +396,9 @@ def test_a_lender_that_never_comes_back_has_ended_its_lease_by_its_time() -> Non
     job = pair.bound()
     pair.delft.run(job)
     pair.lose(pair.delft, pair.lyon)
-    pair.delft.tell(after=HOUR)
+    pair.delft.apply(after=HOUR)
     assert [each.state for each in pair.delft.leases()] == [LeaseState.BOUND]
-    pair.delft.tell(after=HOUR)
+    pair.delft.apply(after=HOUR)
     assert [each.state for each in pair.delft.leases()] == [LeaseState.OVER]
     pair.delft.follow()
     assert pair.delft.leases() == []
@@ -410,7 +410,7 @@ def test_a_lender_takes_a_lease_back() -> None:
     job = pair.bound()
     pair.delft.run(job)
     why = Reason("lease_ended", "request", "Its lender has taken it back.")
-    pair.lyon.tell(LeaseEndRequested(neighbour="delft", lease=1, lent=True, reason=why))
+    pair.lyon.apply(LeaseEndRequested(neighbour="delft", lease=1, lent=True, reason=why))
     pair.end_pilot()
     assert pair.delft.job(job).completion_failures == 1
     assert [each.details["message"] for each in pair.delft.history if each.kind == "lease_over"] == [why.message]
@@ -419,7 +419,7 @@ def test_a_lender_takes_a_lease_back() -> None:
 def test_a_pilot_that_ends_by_whatever_cause_ends_its_lease() -> None:
     pair = Pair()
     pair.bound()
-    pair.lyon.tell(CancelRequested(pair.pilot))
+    pair.lyon.apply(CancelRequested(pair.pilot))
     pair.end_pilot()
     assert pair.delft.leases() == pair.lyon.leases() == []
 
@@ -427,10 +427,10 @@ def test_a_pilot_that_ends_by_whatever_cause_ends_its_lease() -> None:
 def test_a_new_store_of_either_side_knows_of_no_lease_and_the_other_ends_it() -> None:
     pair = Pair()
     pair.bound()
-    pair.lyon.tell(NeighbourConnected(neighbour="delft", instance="new"))
+    pair.lyon.apply(NeighbourConnected(neighbour="delft", instance="new"))
     assert pair.lyon.job(pair.pilot).state is JobState.STOPPING
     assert pair.lyon.leases() == []
-    pair.delft.tell(NeighbourConnected(neighbour="lyon", instance="new"))
+    pair.delft.apply(NeighbourConnected(neighbour="lyon", instance="new"))
     pair.delft.follow()
     assert list(pair.delft.sizes) == ["alpha"]
     assert pair.delft.leases() == []
@@ -440,10 +440,10 @@ def test_a_site_that_is_no_neighbour_any_more_has_nothing_lent_or_borrowed() -> 
     pair = Pair()
     job = pair.bound()
     pair.delft.run(job)
-    pair.lyon.tell(NeighbourLeft(neighbour="delft"))
+    pair.lyon.apply(NeighbourLeft(neighbour="delft"))
     assert pair.lyon.job(pair.pilot).state is JobState.STOPPING
     assert [each for each in pair.lyon.taken() if isinstance(each, EndLease)] == []
-    pair.delft.tell(NeighbourLeft(neighbour="lyon"))
+    pair.delft.apply(NeighbourLeft(neighbour="lyon"))
     pair.delft.follow()
     assert list(pair.delft.sizes) == ["alpha"]
 
@@ -470,6 +470,6 @@ def test_a_cluster_of_a_lease_is_not_lent_on() -> None:
     pair.delft.engine.core.settings = replace(pair.delft.settings, lend=Lend(to=("lyon",), processors=100))
     pair.bound()
     state = ClusterState(measured_at=pair.delft.now, total=40, idle=40, ours=0, others=0, waiting_local=0)
-    pair.delft.tell(ClusterMeasured(cluster="lyon~1", state=state))
+    pair.delft.apply(ClusterMeasured(cluster="lyon~1", state=state))
     pair.let_pass(Duration(20 * SECOND))
     assert (pair.lyon.record("delft").free or 0) <= 16

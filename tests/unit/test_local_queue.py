@@ -181,7 +181,7 @@ def test_a_cancel_ends_the_whole_tree(queue: Queue, await_that: Await, processes
     queue.cancel(batch_id)
     status = ended(queue, batch_id, await_that)
     assert (status.ending, status.exit_status) == ("cancelled", 9)
-    assert "told" in (queue.directory(1) / "batch.out").read_text()
+    assert "reported" in (queue.directory(1) / "batch.out").read_text()
     assert processes(f"KOALA_LOCAL_JOB={batch_id}".encode()) == []
 
 
@@ -244,7 +244,7 @@ def test_jobs_outlive_whoever_submitted_them(queue: Queue, await_that: Await) ->
     assert ended(queue, batch_id, await_that).exit_status == 4
 
 
-def test_a_job_whose_keeper_was_never_told_to_go_did_not_run(queue: Queue, tmp_path: Path) -> None:
+def test_a_job_whose_keeper_never_got_its_order_to_start_did_not_run(queue: Queue, tmp_path: Path) -> None:
     """The submitting command dies between writing the state and its word: the job is lost, not run twice."""
     state = queue.state()
     state["jobs"] = [dict(_job(tmp_path), keeper=0)]
@@ -331,7 +331,7 @@ def test_a_line_that_was_cut_off_hides_no_other_of_the_history(queue: Queue, awa
     assert found.exit_status == 3
 
 
-def test_what_a_command_says_is_on_disk_before_it_says_it(queue: Queue, tmp_path: Path) -> None:
+def test_what_a_command_prints_is_on_disk_before_it_prints_it(queue: Queue, tmp_path: Path) -> None:
     """Each file is flushed before its name is moved to it, and so is the directory after."""
     if shutil.which("strace") is None:
         pytest.skip("there is no strace here")
@@ -342,9 +342,11 @@ def test_what_a_command_says_is_on_disk_before_it_says_it(queue: Queue, tmp_path
     calls = "trace=openat,fsync,rename,renameat,renameat2"
     run(["strace", "-y", "-e", calls, "-o", str(trace), *local.submit_argv(job, str(path))])
     place = f"{tmp_path}/local-queue"
-    told = [line for line in trace.read_text().splitlines() if place in line and ("fsync" in line or "rename" in line)]
+    reported = [
+        line for line in trace.read_text().splitlines() if place in line and ("fsync" in line or "rename" in line)
+    ]
     steps = [
-        f"{line.partition('(')[0]} {line.partition(place)[2].partition('>')[0].split(chr(34))[0]}" for line in told
+        f"{line.partition('(')[0]} {line.partition(place)[2].partition('>')[0].split(chr(34))[0]}" for line in reported
     ]
     for name in ("1.script", "queue.json.copy", "queue.json"):
         at = steps.index(f"rename /.{name}.new")
@@ -418,7 +420,7 @@ def test_a_job_that_no_longer_fits_is_stuck_and_holds_up_nobody(queue: Queue, aw
     assert queue.status(large).stuck == "too_many_processors"
 
 
-def test_native_wishes_reach_the_script_and_bad_ones_are_told(queue: Queue, await_that: Await) -> None:
+def test_native_wishes_reach_the_script_and_bad_ones_are_reported(queue: Queue, await_that: Await) -> None:
     assert ended(queue, queue.submit("sleep 600", native=["walltime=1"]), await_that).ending == "walltime"
     with pytest.raises(errors.RequestError, match="colour=red"):
         queue.submit("true", native=["colour=red"])
@@ -436,7 +438,7 @@ def test_a_directory_that_is_gone_ends_the_job_and_not_the_queue(queue: Queue, a
     "words",
     [[], ["submit"], ["--directory", "/tmp"], ["--directory", "/tmp/x", "dance"], ["--slots", "many", "status"]],
 )
-def test_called_badly_it_says_how(queue: Queue, words: list[str]) -> None:
+def test_called_badly_it_prints_its_usage(queue: Queue, words: list[str]) -> None:
     result = run([*queue.cluster.command, "local-queue", *words])
     assert result.exit_status == 2
     assert "usage" in result.stderr
@@ -466,7 +468,7 @@ def test_an_answer_that_is_none_is_an_error(result: Result, error: type[Exceptio
         local.parse_status(result)
 
 
-def test_a_refusal_is_told_in_its_words_and_not_as_a_document() -> None:
+def test_a_refusal_is_reported_in_its_words_and_not_as_a_document() -> None:
     error = {
         "code": "lacked",
         "whose": "request",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SAY = """
+PRINT = """
 import structlog, sys
 from pathlib import Path
 from koalapy.koalad.log import LogFormat, set_up
@@ -25,22 +25,22 @@ except ValueError:
 """
 
 
-def say(wanted: str = "", lines: int = 1) -> list[str]:
-    done = subprocess.run([sys.executable, "-c", SAY, wanted, "", str(lines)], capture_output=True, check=True)
+def write(wanted: str = "", lines: int = 1) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", PRINT, wanted, "", str(lines)], capture_output=True, check=True)
     assert done.stdout == b""
     return done.stderr.decode().splitlines()
 
 
 @pytest.mark.parametrize("wanted", ["", "json"])
 def test_a_file_gets_one_json_object_a_line(wanted: str) -> None:
-    first, broke = map(json.loads, say(wanted))
+    first, broke = map(json.loads, write(wanted))
     assert (first["event"], first["job"], first["owner"], first["level"]) == ("job_submitted", 0, "me", "info")
     assert first["timestamp"].endswith("Z")
     assert "ValueError: no good" in broke["exception"]
 
 
 def test_text_is_for_people() -> None:
-    first, *broke = say("text")
+    first, *broke = write("text")
     assert "job_submitted" in first
     assert "job=0" in first
     assert "{" not in first
@@ -54,7 +54,7 @@ def test_a_terminal_gets_text_and_json_on_request() -> None:
 
 def on_a_terminal(wanted: str) -> str:
     main, terminal = pty.openpty()
-    subprocess.run([sys.executable, "-c", SAY, wanted, "", "1"], stderr=terminal, check=True)
+    subprocess.run([sys.executable, "-c", PRINT, wanted, "", "1"], stderr=terminal, check=True)
     os.close(terminal)
     text = os.read(main, 65_536).decode()
     os.close(main)
@@ -63,7 +63,7 @@ def on_a_terminal(wanted: str) -> str:
 
 def run_into(file: Path, lines: int) -> None:
     with file.open("ab") as log:
-        subprocess.run([sys.executable, "-c", SAY, "json", str(file), str(lines)], stdout=log, stderr=log, check=True)
+        subprocess.run([sys.executable, "-c", PRINT, "json", str(file), str(lines)], stdout=log, stderr=log, check=True)
 
 
 def test_a_log_file_keeps_its_bounds_and_one_older_file(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_log_file_keeps_its_bounds_and_one_older_file(tmp_path: Path) -> None:
 def test_a_file_that_another_process_has_turned_over_is_left_alone(tmp_path: Path) -> None:
     """Standing by on one host, two koalad have one log file."""
     file, old = tmp_path / "koalad.log", tmp_path / "koalad.log.1"
-    code = SAY.replace(
+    code = PRINT.replace(
         "for number", "import os; os.rename(file, file + '.1'); Path(file).write_text('new\\n')\nfor number"
     )
     file.write_text("x" * 2_500 + "\n")

@@ -29,7 +29,7 @@ def adaptive(most: int, least: int, **fields: Any) -> ComponentRequest:
     return ComponentRequest(processors=most, most=most, least=least, executable="x", **fields)
 
 
-def told(play: Play, job: JobId) -> list[str]:
+def reported(play: Play, job: JobId) -> list[str]:
     return [sentence(line) for line in play.history if line.job == job and line.kind == "job_lowered"]
 
 
@@ -39,10 +39,10 @@ def test_after_each_failed_claim_the_job_asks_for_half_down_to_the_least(play: P
     for _ in range(4):
         play.measure()
         seen.append(asked(play, job))
-        play.tell(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE))
+        play.apply(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE))
         play.obey()
     assert seen == [[16, 2], [8, 2], [5, 2], [5, 2]]
-    assert told(play, job) == [
+    assert reported(play, job) == [
         "It asks for fewer processors, since its claim failed: component 0 for 8 instead of 16.",
         "It asks for fewer processors, since its claim failed: component 0 for 5 instead of 8.",
     ]
@@ -56,18 +56,18 @@ def test_a_job_that_waits_asks_for_fewer_after_a_time_and_then_starts(play: Play
     assert play.engine.next_wakeup() is not None
     for processors in (8, 4):
         play.measure(alpha=26, beta=16, gamma=16)
-        play.tell(after=Duration(29 * SECOND))
+        play.apply(after=Duration(29 * SECOND))
         assert asked(play, job) == [processors * 2]
         play.measure(alpha=26, beta=16, gamma=16)
-        play.tell(after=Duration(2 * SECOND))
+        play.apply(after=Duration(2 * SECOND))
         assert asked(play, job) == [processors]
     assert play.job(job).state is JobState.CLAIMING
-    assert "since it has waited long enough" in told(play, job)[0]
+    assert "since it has waited long enough" in reported(play, job)[0]
 
 
 def test_a_job_that_gets_what_it_wants_keeps_it(play: Play) -> None:
     job = play.submit(adaptive(16, 4), relax_after=Duration(SECOND))
-    play.tell(after=Duration(MINUTE))
+    play.apply(after=Duration(MINUTE))
     assert asked(play, job) == [16]
 
 
@@ -88,7 +88,7 @@ def test_processes_and_nodes_stay_whole(fields: dict[str, int], steps: list[int]
     assert found == steps
 
 
-def test_job_files_and_rsl_say_it_alike() -> None:
+def test_job_files_and_rsl_mean_it_alike() -> None:
     found = read(JOB % "{want: 16, least: 4}" + "relax_after: 2m\n", "job.yaml", "/")
     assert (found.components[0].processors, found.components[0].most, found.components[0].least) == (16, 16, 4)
     assert found.relax_after == 2 * MINUTE

@@ -170,20 +170,20 @@ def test_a_run_is_recorded_and_what_fails_stands_until_it_goes_well(world: Any, 
     assert runner.troubles() == []
 
 
-def test_a_run_is_told_as_over_only_once_that_is_stored(world: Any) -> None:
+def test_a_run_is_reported_as_over_only_once_that_is_stored(world: Any) -> None:
     """By whoever asks just before each record is written."""
-    told: list[tuple[Any, Any]] = []
+    reported: list[tuple[Any, Any]] = []
 
     def ask(question: Callable[[Any], Any]) -> Any:
         (listed,) = runner.entries()
         stored = {run.name: run for run in world.store.maintenance()}
-        told.append((listed.last, stored.get("vacuum")))
+        reported.append((listed.last, stored.get("vacuum")))
         return question(None)
 
     runner = Runner([entry("vacuum")], world.koalad(ask=ask), AMSTERDAM)
     assert runner.run("vacuum", False, {}).well
-    assert len(told) == 2
-    assert all(listed == stored for listed, stored in told), told
+    assert len(reported) == 2
+    assert all(listed == stored for listed, stored in reported), reported
 
 
 def test_a_dry_run_does_nothing_and_is_not_recorded(world: Any, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_dry_run_does_nothing_and_is_not_recorded(world: Any, tmp_path: Path) 
     assert world.store.maintenance() == []
 
 
-def test_a_task_that_is_not_in_the_file_is_run_with_what_it_is_told(world: Any, tmp_path: Path) -> None:
+def test_a_task_that_is_not_in_the_file_is_run_with_what_it_is_given(world: Any, tmp_path: Path) -> None:
     runner = world.runner()
     assert runner.run("backup", False, {"to": str(tmp_path / "b")}).well
     with pytest.raises(RequestError, match="lacks `to`"):
@@ -205,7 +205,7 @@ def test_a_task_that_is_not_in_the_file_is_run_with_what_it_is_told(world: Any, 
 def test_one_task_runs_at_a_time(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     refused: list[KoalaError] = []
 
-    def task(koalad: Koalad, told: Maintenance, dry: bool) -> Outcome:
+    def task(koalad: Koalad, reported: Maintenance, dry: bool) -> Outcome:
         with pytest.raises(TransientError, match="Another maintenance task is running") as found:
             runner.run("vacuum", False, {})
         refused.append(found.value)
@@ -220,7 +220,7 @@ def test_one_task_runs_at_a_time(world: Any, monkeypatch: pytest.MonkeyPatch) ->
 def test_nothing_is_pruned_once_after_a_leap_of_the_clock(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pruned: list[Instant] = []
 
-    def task(koalad: Koalad, told: Maintenance, dry: bool) -> Outcome:
+    def task(koalad: Koalad, reported: Maintenance, dry: bool) -> Outcome:
         pruned.append(koalad.now())
         return Outcome(True, "Done.")
 
@@ -235,11 +235,11 @@ def test_nothing_is_pruned_once_after_a_leap_of_the_clock(world: Any, monkeypatc
     assert pruned == [world.time]
 
 
-def test_a_run_by_cron_happens_and_its_next_is_told(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_by_cron_happens_and_its_next_is_reported(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """By APScheduler's own thread: a run that was missed is made up at the start."""
     done = threading.Event()
 
-    def task(koalad: Koalad, told: Maintenance, dry: bool) -> Outcome:
+    def task(koalad: Koalad, reported: Maintenance, dry: bool) -> Outcome:
         done.set()
         return Outcome(True, "Done.")
 
@@ -249,8 +249,8 @@ def test_a_run_by_cron_happens_and_its_next_is_told(world: Any, monkeypatch: pyt
     runner.start()
     assert done.wait(60)
     runner.stop()
-    (told,) = runner.entries()
-    assert told.next_at == at(2026, 11, 23, 2)
+    (reported,) = runner.entries()
+    assert reported.next_at == at(2026, 11, 23, 2)
 
 
 @pytest.fixture
@@ -268,7 +268,7 @@ def starting(world: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
             trouble = Reason("no_connection", "transient", "It is not connected yet.")
             return [SimpleNamespace(summary=SimpleNamespace(trouble=trouble if len(happened) < looks else None))]
 
-        def task(koalad: Koalad, told: Maintenance, dry: bool) -> Outcome:
+        def task(koalad: Koalad, reported: Maintenance, dry: bool) -> Outcome:
             happened.append("task")
             return Outcome(True, "Done.")
 
@@ -521,11 +521,13 @@ def test_a_vacuum_that_was_killed_loses_nothing(world: Any, tmp_path: Path) -> N
 # ---- a task that takes longer than its period
 
 
-def test_a_task_longer_than_its_period_leaves_out_runs_and_says_so(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_longer_than_its_period_leaves_out_runs_and_reports_it(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     left_out, ended = threading.Event(), threading.Event()
     ends: list[MaintenanceRun] = []
 
-    def task(koalad: Koalad, told: Maintenance, dry: bool) -> Outcome:
+    def task(koalad: Koalad, reported: Maintenance, dry: bool) -> Outcome:
         assert left_out.wait(60)
         return Outcome(True, "Done.")
 
@@ -586,7 +588,7 @@ def clean_unknown(world: Any, unknown: Unknown, dry: bool = False, **options: An
     return tasks.clean_unknown(world.koalad(unknown=unknown), entry("clean-unknown", older_than="30d", **options), dry)
 
 
-def test_unknown_directories_are_only_told_of(world: Any) -> None:
+def test_unknown_directories_are_only_reported(world: Any) -> None:
     unknown = Unknown()
     outcome = clean_unknown(world, unknown)
     assert (outcome.well, unknown.cleaned) == (False, [])
@@ -603,7 +605,7 @@ def test_unknown_directories_are_removed_if_really_and_no_dry_run(world: Any) ->
     assert outcome.message.startswith("2 removed: ")
 
 
-def test_a_directory_that_is_not_removed_in_time_is_told_of(world: Any) -> None:
+def test_a_directory_that_is_not_removed_in_time_is_reported(world: Any) -> None:
     outcome = clean_unknown(world, Unknown(kabcde000000006=True), really=True)
     assert (outcome.well, "Still being removed: kabcde000000006." in outcome.message) == (False, True)
 
@@ -619,7 +621,7 @@ def test_an_entry_of_the_file_may_be_run_otherwise(world: Any) -> None:
 # ---- the check of all clusters
 
 
-def test_a_check_says_what_the_examination_found_and_else_what_the_link_says(world: Any) -> None:
+def test_a_check_reports_what_the_examination_found_or_else_the_state_of_the_link(world: Any) -> None:
     def looked(found: dict[str, list[str]]) -> Outcome:
         views = {"well": None, "ill": None, "lost": Reason("lost", "transient", "The line is dead.")}
         reports = [SimpleNamespace(summary=SimpleNamespace(name=name, trouble=why)) for name, why in views.items()]

@@ -101,8 +101,8 @@ def test_a_task_killed_at_any_step_is_made_up_and_leaves_the_same(task: str, tmp
         assert (each["jobs"], all(file in whole["files"] for file in finished)) == (kept, True), step
         assert finished or task != "backup", step
     for each in killed:
-        told = {name: each[name] for name in ("jobs", "runs", "files")}
-        assert told == {name: whole[name] for name in told}, each["step"]
+        reported = {name: each[name] for name in ("jobs", "runs", "files")}
+        assert reported == {name: whole[name] for name in reported}, each["step"]
         assert task != "vacuum" or each["size"] < 1.1 * whole["size"], each["step"]
 
 
@@ -285,16 +285,16 @@ def jobs_in(path: Path) -> int:
 def test_a_disk_that_is_full_in_the_middle_of_a_backup_keeps_the_older_one(disk: Disk, tmp_path: Path) -> None:
     store, target = a_store(tmp_path / "state", JOBS), disk.place / "to"
     known = {"policies": {MAINTENANCE: ["backup"]}}
-    told = Maintenance.model_validate(
+    reported = Maintenance.model_validate(
         {"task": "backup", "cron": "0 0 * * *", "to": str(target), "keep": 1}, context=known
     )
-    assert tasks.back_up(maintained(store, NOON), told, False).well
+    assert tasks.back_up(maintained(store, NOON), reported, False).well
     (before,) = target.iterdir()
     later = Instant(NOON + 60 * SECOND)
     for left in (0, before.stat().st_size // 2):
         disk.fill(left)
         with pytest.raises(KoalaError) as refused:
-            tasks.back_up(maintained(store, later), told, False)
+            tasks.back_up(maintained(store, later), reported, False)
         disk.free()
         assert "no room" in str(refused.value) or "No space left on device" in str(refused.value), refused.value
         assert str(disk.place) in str(refused.value)
@@ -303,7 +303,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_backup_keeps_the_older_one(disk:
         assert jobs_in(before) == JOBS
         store.commit(Change(jobs=(over(JOBS + 1),), attempts=tuple(over(JOBS + 1).present)))  # koalad goes on
         store.commit(Change(removed=(JobId(JOBS + 1),)))
-    assert tasks.back_up(maintained(store, later), told, False).well
+    assert tasks.back_up(maintained(store, later), reported, False).well
     (after,) = target.iterdir()
     assert after != before
     assert jobs_in(after) == JOBS
@@ -317,15 +317,15 @@ def test_a_disk_that_is_full_in_the_middle_of_a_vacuum_loses_nothing(disk: Disk)
     store = open_store("sqlite", disk.place / "state")
     path = disk.place / "state" / FILE_NAME
     size, kept = path.stat().st_size, store.jobs()
-    told = Maintenance.model_validate(
+    reported = Maintenance.model_validate(
         {"task": "vacuum", "cron": "0 0 * * *"}, context={"policies": {MAINTENANCE: ["vacuum"]}}
     )
     disk.fill(size // 10)
     with pytest.raises(StoreFull, match="There was no room to write to"):
-        tasks.vacuum(maintained(store, NOON), told, False)
+        tasks.vacuum(maintained(store, NOON), reported, False)
     assert store.jobs() == kept
     disk.free()
-    assert tasks.vacuum(maintained(store, NOON), told, False).well
+    assert tasks.vacuum(maintained(store, NOON), reported, False).well
     assert store.jobs() == kept
     assert path.stat().st_size < 0.7 * size
     store.close()

@@ -56,7 +56,7 @@ def test_man_takes_them_without_a_warning() -> None:
 
 
 @needs_man
-def test_man_tells_of_a_mistake(tmp_path: Path) -> None:
+def test_man_reports_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "koala.1").write_text('.TH KOALA 1 "" "koalapy" "koalapy"\n.SH NAME\n.nonsense\n')
     checked = subprocess.run(
         ["man", "--warnings", "-E", "UTF-8", "-Tutf8", "-Z", "-l", str(tmp_path / "koala.1")],
@@ -85,7 +85,7 @@ def test_man_finds_and_shows_them_by_the_path_as_pip_installs_them(tmp_path: Pat
     assert "       -o KEY=VALUE\n              Change a key of the job; KEY= unsets it.\n" in shown
 
 
-def test_the_command_writes_them_and_says_where_it_cannot(pages: dict[str, str], tmp_path: Path) -> None:
+def test_the_command_writes_them_and_reports_where_it_cannot(pages: dict[str, str], tmp_path: Path) -> None:
     there = tmp_path / "new" / "man1"
     done = CliRunner().invoke(main.app, ["man", "--to", str(there)])
     assert done.exit_code == 0

@@ -41,7 +41,7 @@ def question_of(game: Play) -> CompareAds:
 
 def answer(game: Play, ranks: dict[str, float | None], failure: Reason | None = None) -> None:
     """Answer the newest questions: clusters without a rank here do not match."""
-    game.tell(AdsCompared(tuple(_answer(each, ranks, failure) for each in question_of(game).questions)))
+    game.apply(AdsCompared(tuple(_answer(each, ranks, failure) for each in question_of(game).questions)))
 
 
 def _answer(question: Question, ranks: dict[str, float | None], failure: Reason | None) -> Answer:
@@ -72,7 +72,7 @@ def test_a_job_waits_for_the_answer_and_runs_on_a_cluster_that_suits() -> None:
     check(game)
 
 
-def test_an_ad_says_what_is_configured_and_measured() -> None:
+def test_an_ad_has_what_is_configured_and_measured() -> None:
     game = Play()
     game.submit(component(4, requirements=LINUX))
     ads = dict(question_of(game).questions[0].clusters[0].attributes)
@@ -85,7 +85,7 @@ def test_an_ad_says_what_is_configured_and_measured() -> None:
 def test_an_ad_has_the_memory_of_the_smallest_node_in_megabytes() -> None:
     game = Play()
     measured = game.measurement("alpha")
-    game.tell(replace(measured, state=replace(measured.state, memory=4000 << 20)))
+    game.apply(replace(measured, state=replace(measured.state, memory=4000 << 20)))
     game.submit(component(4, requirements=LINUX))
     ads = dict(question_of(game).questions[0].clusters[0].attributes)
     assert (ads["Memory"], ads["GlueHostMainMemoryRAMSize"]) == (4000, 4000)
@@ -94,7 +94,7 @@ def test_an_ad_has_the_memory_of_the_smallest_node_in_megabytes() -> None:
 def test_an_ad_has_the_flavours_of_mpi_also_as_glue_names_them() -> None:
     game = Play()
     machine = Machine("Linux", "6.1.0", "x86_64", ("mpich", "openmpi"))
-    game.tell(ClusterConnected(cluster="alpha", version="22.05", machine=machine))
+    game.apply(ClusterConnected(cluster="alpha", version="22.05", machine=machine))
     game.submit(component(4, requirements=LINUX))
     ads = dict(question_of(game).questions[0].clusters[0].attributes)
     assert ads["MPI"] == ("mpich", "openmpi")
@@ -129,7 +129,7 @@ def test_the_best_rank_goes_first_and_a_refusal_takes_the_next_choice_uncounted(
     answer(game, {"alpha": 1.0, "beta": 3.0, "gamma": 2.0})
     assert clusters_of(game, job) == ["beta"]
     assert [(str(each), each.rank) for each in game.job(job).choices] == [("beta", 3), ("gamma", 2), ("alpha", 1)]
-    game.tell(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED))
+    game.apply(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED))
     game.obey()
     assert clusters_of(game, job) == ["gamma"]
     assert (game.job(job).submission_failures, game.job(job).choice) == (0, 1)
@@ -139,12 +139,12 @@ def test_the_best_rank_goes_first_and_a_refusal_takes_the_next_choice_uncounted(
 
 
 @pytest.mark.parametrize("reason", [REFUSED, BUSY_QUEUE], ids=["cluster", "transient"])
-def test_the_end_of_the_list_counts_once_and_says_what_each_refused(reason: Reason) -> None:
+def test_the_end_of_the_list_counts_once_and_states_what_each_refused(reason: Reason) -> None:
     game = Play()
     job = game.submit(component(4, rank=RANK))
     answer(game, {"alpha": 1.0, "beta": 3.0})
     for _ in range(2):
-        game.tell(SubmissionFailed(attempt=game.attempts(job)[0], reason=reason))
+        game.apply(SubmissionFailed(attempt=game.attempts(job)[0], reason=reason))
         game.obey()
     found = game.job(job)
     assert found.submission_failures == 1
@@ -161,7 +161,7 @@ def test_a_job_fails_at_last_with_what_its_choices_refused() -> None:
     job = game.submit(component(4, rank=RANK))
     answer(game, {"alpha": 1.0, "beta": 3.0})
     for _ in range(6):
-        game.tell(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED))
+        game.apply(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED))
         game.obey()
     assert game.job(job).state is JobState.FAILED
     reason = game.job(job).reason
@@ -175,8 +175,8 @@ def test_a_claim_that_times_out_takes_the_next_choice_too() -> None:
     game = Play()
     job = game.submit(component(4, rank=RANK))
     answer(game, {"alpha": 1.0, "beta": 3.0})
-    game.tell(AttemptSubmitted(attempt=game.attempts(job)[0], batch_id="1"))
-    game.tell(after=Duration(5 * MINUTE))
+    game.apply(AttemptSubmitted(attempt=game.attempts(job)[0], batch_id="1"))
+    game.apply(after=Duration(5 * MINUTE))
     assert game.job(job).outcome is Outcome.NEXT_CHOICE
     game.measure()
     game.obey()
@@ -189,7 +189,7 @@ def test_a_choice_that_does_not_fit_any_more_is_passed_over() -> None:
     job = game.submit(component(16, rank=RANK))
     answer(game, {"alpha": 1.0, "beta": 3.0, "gamma": 2.0})
     game.measure(gamma=1)
-    game.tell(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED))
+    game.apply(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED))
     game.obey()
     assert clusters_of(game, job) == ["alpha"]
     assert [each.refused and each.refused.code for each in game.job(job).choices] == ["refused", "busy", None]
@@ -200,7 +200,7 @@ def test_a_list_of_which_nothing_fits_any_more_ends() -> None:
     job = game.submit(component(16, rank=RANK))
     answer(game, {"beta": 3.0, "gamma": 2.0})
     game.measure(gamma=1)
-    game.tell(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED))
+    game.apply(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED))
     game.obey()
     found = game.job(job)
     assert found.submission_failures == 1
@@ -212,7 +212,7 @@ def test_the_users_own_mistake_ends_the_job_whatever_choices_are_left() -> None:
     job = game.submit(component(4, rank=RANK))
     answer(game, {"alpha": 1.0, "beta": 3.0})
     mistake = Reason("no_executable", "request", "There is no such program.", "Look.")
-    game.tell(SubmissionFailed(attempt=game.attempts(job)[0], reason=mistake))
+    game.apply(SubmissionFailed(attempt=game.attempts(job)[0], reason=mistake))
     game.obey()
     assert game.job(job).state is JobState.FAILED
 
@@ -242,8 +242,8 @@ def test_a_group_that_is_refused_gives_back_all_and_the_next_one_is_tried() -> N
     game = Play()
     job = spread(game, 40, alpha=3.0, beta=2.0, gamma=1.0)
     first, second = game.attempts(job)
-    game.tell(AttemptSubmitted(attempt=first, batch_id="1"))
-    game.tell(SubmissionFailed(attempt=second, reason=REFUSED))
+    game.apply(AttemptSubmitted(attempt=first, batch_id="1"))
+    game.apply(SubmissionFailed(attempt=second, reason=REFUSED))
     game.obey()
     assert clusters_of(game, job) == ["alpha", "gamma"]
     assert [each.number for each in game.attempts(job)] == [2, 2]
@@ -255,12 +255,12 @@ def test_attempts_of_a_smaller_group_never_have_the_numbers_of_a_larger_ones() -
     game = Play()
     job = spread(game, 16, alpha=1.0, beta=2.0)
     assert clusters_of(game, job) == ["beta"]
-    game.tell(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED), game.measurement("alpha", 30))
+    game.apply(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED), game.measurement("alpha", 30))
     game.obey()
     used = set(game.attempts(job))
     for _ in range(6):
         attempts = game.attempts(job)
-        game.tell(SubmissionFailed(attempt=attempts[-1], reason=REFUSED))
+        game.apply(SubmissionFailed(attempt=attempts[-1], reason=REFUSED))
         game.obey()
         if game.job(job).state is JobState.FAILED:
             break
@@ -276,7 +276,7 @@ def test_a_group_that_was_refused_everywhere_asks_for_fewer_processors_as_one_co
     assert question_of(game).questions[0].job == JobAd(LINUX, "", 4, 12)
     answer(game, {"alpha": None, "beta": None, "gamma": None})
     assert len(game.job(job).present) == 3
-    game.tell(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED))
+    game.apply(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED))
     game.obey()
     found = game.job(job)
     assert (found.written or found.request).components[0].processors == 6
@@ -295,7 +295,7 @@ def test_a_job_for_which_no_group_is_large_enough_asks_for_fewer_after_a_time() 
     answer(game, {"alpha": None, "beta": None, "gamma": None})
     assert game.job(job).state is JobState.WAITING
     game.measure(alpha=28, beta=12, gamma=12)
-    game.tell(after=Duration(MINUTE // 2))
+    game.apply(after=Duration(MINUTE // 2))
     assert sum(each.processors for each in game.job(job).present) == 8
     assert len([line for line in game.history if line.kind == "job_lowered"]) == 1
     check(game)
@@ -321,12 +321,12 @@ def test_a_job_that_is_tried_again_is_divided_anew() -> None:
 def test_a_held_job_forgets_its_choices() -> None:
     game = Play()
     job = spread(game, 40, alpha=2.0, beta=1.0)
-    game.tell(HoldRequested(job))
+    game.apply(HoldRequested(job))
     game.obey()
     found = game.job(job)
     assert (found.state, found.choices, found.written) == (JobState.HELD, (), None)
     assert len(found.request.components) == 1
-    game.tell(ReleaseRequested(job))
+    game.apply(ReleaseRequested(job))
     answer(game, {"alpha": 2.0, "beta": 1.0})
     assert clusters_of(game, job) == ["alpha", "beta"]
 
@@ -334,7 +334,7 @@ def test_a_held_job_forgets_its_choices() -> None:
 def test_a_cancelled_group_leaves_nothing() -> None:
     game = Play()
     job = spread(game, 40, alpha=2.0, beta=1.0)
-    game.tell(CancelRequested(job))
+    game.apply(CancelRequested(job))
     game.obey()
     assert game.job(job).state is JobState.CANCELLED
     check(game)
@@ -359,16 +359,16 @@ def test_a_job_waits_while_nothing_can_compare_and_is_asked_about_again() -> Non
     assert clusters_of(game, job) == ["beta"]
 
 
-def test_explain_names_the_attribute_that_a_cluster_does_not_say() -> None:
+def test_explain_names_the_attribute_that_a_cluster_does_not_have() -> None:
     game = Play()
     job = game.submit(component(4, requirements='other.Colour == "red"'))
     answer(game, {})
     lacks = game.engine.explain(game.now, job)
     assert [each.cluster for each in lacks] == ["alpha", "beta", "gamma"]
-    assert lacks[0].reason.message == "it does not say Colour, so the requirements are not met."
+    assert lacks[0].reason.message == "it has no Colour, so the requirements are not met."
 
 
-def test_explain_says_that_no_cluster_suits_or_that_no_group_is_large_enough() -> None:
+def test_explain_states_that_no_cluster_suits_or_that_no_group_is_large_enough() -> None:
     game = Play()
     job = game.submit(component(4, requirements=LINUX))
     answer(game, {})
@@ -395,7 +395,7 @@ def test_components_of_one_job_each_get_a_cluster_that_suits() -> None:
     job = game.submit(component(4, rank=RANK), component(4, requirements=LINUX), component(4))
     for each in [*question_of(game).questions]:
         ranks = {"beta": 5.0, "gamma": 1.0} if each.job.rank else {"gamma": None}
-        game.tell(AdsCompared((_answer(each, dict(ranks), None),)))
+        game.apply(AdsCompared((_answer(each, dict(ranks), None),)))
     assert clusters_of(game, job)[:2] == ["beta", "gamma"]
 
 
@@ -410,7 +410,7 @@ def test_other_jobs_pass_one_that_no_cluster_suits() -> None:
 def test_nothing_is_known_of_a_cluster_that_has_left() -> None:
     game = Play()
     game.submit(component(4, requirements=LINUX))
-    game.tell(ClusterLeft(name="beta"))
+    game.apply(ClusterLeft(name="beta"))
     answer(game, {})
     assert "beta" not in game.engine.core.matching.clusters
 
@@ -436,7 +436,7 @@ def test_an_answer_that_was_too_old_counts_again_once_it_is_confirmed() -> None:
     game.measure(alpha=28, beta=16, gamma=16)
     job = game.submit(component(8, requirements=LINUX))
     answer(game, {"alpha": None})
-    game.tell(after=Duration(2 * MINUTE))
+    game.apply(after=Duration(2 * MINUTE))
     game.measure(beta=16, gamma=16)
     for _ in range(2):  # about what was known before the measurement, and after it
         answer(game, {"alpha": None})
@@ -447,15 +447,15 @@ def test_what_is_asked_is_forgotten_with_the_last_job_that_asks() -> None:
     game = Play()
     job = game.submit(component(4, requirements=LINUX))
     assert list(game.engine.core.queue.ads) == [JobAd(LINUX, "", 4, 4)]
-    game.tell(CancelRequested(job))
+    game.apply(CancelRequested(job))
     assert game.engine.core.queue.ads == {}
 
 
 def test_an_answer_nobody_waits_for_changes_nothing() -> None:
     game = Play()
     job = JobAd("other.A", "", 1, 1)
-    game.tell(AdsCompared((Answer(job, (Match(ClusterAd("nowhere", ()), Verdict.MATCH),)),)))
-    game.tell(WorkSubmitted(request=make(component(4)), owner="me"))
+    game.apply(AdsCompared((Answer(job, (Match(ClusterAd("nowhere", ()), Verdict.MATCH),)),)))
+    game.apply(WorkSubmitted(request=make(component(4)), owner="me"))
     assert len([each for each in game.pending if isinstance(each, SubmitAttempt)]) == 1
 
 

@@ -103,7 +103,7 @@ def test_nothing_of_the_host_is_in_its_reach(helper: Helper) -> None:
     assert (process / "environ").read_bytes() == b""
 
 
-def test_without_the_library_one_sentence_says_what_to_install(helper: Helper) -> None:
+def test_without_the_library_one_sentence_names_what_to_install(helper: Helper) -> None:
     with patch.object(extras, "find_spec", lambda name: None):
         found = helper.ask([question("true"), question("true")])
     assert [each.failure.code for each in found if each.failure] == ["missing_extra"] * 2

@@ -10,7 +10,7 @@ from koalapy_adapters.messages import fields, kcm
 
 TAG = "kabcde000000001"
 FAILURE = wire.Failure("down", "transient", "It does not answer.")._asdict()
-SAID: list[Any] = [
+MESSAGES: list[Any] = [
     wire.Welcome(1, "1.0", 5, "3.6.8", "head", "slurm 23", ["a"], FAILURE, 0, 7, [TAG]),
     wire.Submitted(1, TAG, "17"),
     wire.Refused(1, FAILURE),
@@ -32,21 +32,21 @@ SAID: list[Any] = [
     wire.LauncherSuspected(TAG, "n1"),
 ]
 NEVER: list[Any] = [1.5, math.nan, math.inf, 1 << 63, 10**30, -(1 << 70), [[]], {"a": []}, [None], object()]
-FIELDS = [(message, field) for message in SAID for field in message._fields]
+FIELDS = [(message, field) for message in MESSAGES for field in message._fields]
 
 
 def on_the_wire(message: Any) -> Any:
     return json.loads(json.dumps(wire.to_json(message)))
 
 
-@pytest.mark.parametrize("message", SAID, ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_what_is_sound_arrives_as_it_was_sent(message: Any) -> None:
     assert wire.from_json(on_the_wire(message), wire.FROM_KCM) == message
     assert wire.is_sound(message)
 
 
-def test_all_that_a_kcm_says_is_tried_here() -> None:
-    assert {type(message) for message in SAID} == set(kcm.MESSAGES)
+def test_all_that_a_kcm_sends_is_tried_here() -> None:
+    assert {type(message) for message in MESSAGES} == set(kcm.MESSAGES)
 
 
 @pytest.mark.parametrize(("message", "field"), FIELDS, ids=lambda each: each if isinstance(each, str) else "")
@@ -63,30 +63,30 @@ def test_no_field_takes_a_value_of_another_type(message: Any, field: str) -> Non
 @pytest.mark.parametrize(
     ("message", "wrong", "place"),
     [
-        (SAID[7], {"idle": None}, "measured.idle"),
-        (SAID[7], {"idle": -1}, "measured.idle"),
-        (SAID[7], {"total": 10**9 + 1}, "measured.total"),
-        (SAID[7], {"idle": True}, "measured.idle"),
-        (SAID[7], {"free_nodes": [[4, 2], [4]]}, "measured.free_nodes[1]"),
-        (SAID[7], {"allocated": [TAG] * 10 + ["\x1b[2J"]}, "measured.allocated[10]"),
-        (SAID[7], {"allocated": [TAG] * 10 + [5]}, "measured.allocated[10]"),
-        (SAID[7], {"allocated": [TAG] * 200_001}, "measured.allocated"),
-        (SAID[10], {"batch_id": {"a": 1}}, "report.batch_id"),
-        (SAID[10], {"batch_id": "x" * 257}, "report.batch_id"),
-        (SAID[10], {"exit_status": "x"}, "report.exit_status"),
-        (SAID[10], {"exit_status": 10**30}, "report.exit_status"),
-        (SAID[10], {"nodes": [["n1", "10.0.0.1", -1]]}, "report.nodes[0][2]"),
-        (SAID[10], {"nodes": [["n1", "10.0.0.1"]]}, "report.nodes[0]"),
-        (SAID[10], {"nodes": [["n1", "10.0.0.1", 1]] * 9 + [["n1", None, 1]]}, "report.nodes[9][1]"),
-        (SAID[10], {"error": {"code": ["down"]}}, "report.error.code"),
-        (SAID[10], {"phase": "\udc80"}, "report.phase"),
-        (SAID[0], {"newest_number": 1 << 62}, "welcome.newest_number"),
-        (SAID[6], {"number": "1"}, "event.number"),
-        (SAID[6], {"number": 0}, "event.number"),
-        (SAID[14], {"results": [[*SAID[14].results[0][:-1], -1]]}, "parameters_ended.results[0][10]"),
-        (SAID[15], {"ranges": [[1, "5"]]}, "parameters_returned.ranges[0][1]"),
-        (SAID[15], {"ranges": [[1, 1 << 53], [1, 1 << 53]]}, "parameters_returned.ranges"),
-        (SAID[13], {"value": "x" * ((1 << 16) + 1)}, "put_key.value"),
+        (MESSAGES[7], {"idle": None}, "measured.idle"),
+        (MESSAGES[7], {"idle": -1}, "measured.idle"),
+        (MESSAGES[7], {"total": 10**9 + 1}, "measured.total"),
+        (MESSAGES[7], {"idle": True}, "measured.idle"),
+        (MESSAGES[7], {"free_nodes": [[4, 2], [4]]}, "measured.free_nodes[1]"),
+        (MESSAGES[7], {"allocated": [TAG] * 10 + ["\x1b[2J"]}, "measured.allocated[10]"),
+        (MESSAGES[7], {"allocated": [TAG] * 10 + [5]}, "measured.allocated[10]"),
+        (MESSAGES[7], {"allocated": [TAG] * 200_001}, "measured.allocated"),
+        (MESSAGES[10], {"batch_id": {"a": 1}}, "report.batch_id"),
+        (MESSAGES[10], {"batch_id": "x" * 257}, "report.batch_id"),
+        (MESSAGES[10], {"exit_status": "x"}, "report.exit_status"),
+        (MESSAGES[10], {"exit_status": 10**30}, "report.exit_status"),
+        (MESSAGES[10], {"nodes": [["n1", "10.0.0.1", -1]]}, "report.nodes[0][2]"),
+        (MESSAGES[10], {"nodes": [["n1", "10.0.0.1"]]}, "report.nodes[0]"),
+        (MESSAGES[10], {"nodes": [["n1", "10.0.0.1", 1]] * 9 + [["n1", None, 1]]}, "report.nodes[9][1]"),
+        (MESSAGES[10], {"error": {"code": ["down"]}}, "report.error.code"),
+        (MESSAGES[10], {"phase": "\udc80"}, "report.phase"),
+        (MESSAGES[0], {"newest_number": 1 << 62}, "welcome.newest_number"),
+        (MESSAGES[6], {"number": "1"}, "event.number"),
+        (MESSAGES[6], {"number": 0}, "event.number"),
+        (MESSAGES[14], {"results": [[*MESSAGES[14].results[0][:-1], -1]]}, "parameters_ended.results[0][10]"),
+        (MESSAGES[15], {"ranges": [[1, "5"]]}, "parameters_returned.ranges[0][1]"),
+        (MESSAGES[15], {"ranges": [[1, 1 << 53], [1, 1 << 53]]}, "parameters_returned.ranges"),
+        (MESSAGES[13], {"value": "x" * ((1 << 16) + 1)}, "put_key.value"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
@@ -96,13 +96,13 @@ def test_bounds(message: Any, wrong: dict[str, Any], place: str) -> None:
     assert str(caught.value).startswith(place + ":")
 
 
-@pytest.mark.parametrize("message", SAID, ids=lambda message: type(message).__name__)
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_field_that_must_be_there_and_is_not(message: Any) -> None:
     for field in set(message._fields) - set(message._field_defaults):
-        told = on_the_wire(message)
-        del told[field]
+        reported = on_the_wire(message)
+        del reported[field]
         with pytest.raises(wire.MessageError, match=rf"\.{field}: is missing"):
-            wire.from_json(told)
+            wire.from_json(reported)
 
 
 def test_fields_of_a_newer_release_are_ignored() -> None:
@@ -118,18 +118,18 @@ def test_what_is_no_message(data: Any) -> None:
         wire.from_json(data)
 
 
-def test_each_side_hears_what_is_for_it_alone() -> None:
+def test_each_side_receives_what_is_for_it_alone() -> None:
     with pytest.raises(wire.MessageError):
         wire.from_json(on_the_wire(wire.Ping(1, 5)), wire.FROM_KCM)
     with pytest.raises(wire.MessageError):
-        wire.from_json(on_the_wire(SAID[0]), wire.EVENTS)
+        wire.from_json(on_the_wire(MESSAGES[0]), wire.EVENTS)
 
 
 def test_what_is_only_shown_is_made_fit_to_be_shown() -> None:
     """Batch systems write what they like: it may end no session, and reach no terminal."""
     words = "one\r\n\x1b[31mtwo\x1b]0;owned\a\u202e\ud800\tthree"
-    told = {"code": "down", "whose": "transient", "message": words, "words": words * 10_000}
-    error = wire.from_json({"type": "measure_failed", "at": 5, "error": told}).error
+    reported = {"code": "down", "whose": "transient", "message": words, "words": words * 10_000}
+    error = wire.from_json({"type": "measure_failed", "at": 5, "error": reported}).error
     assert error["message"] == "one  \\x1b[31mtwo\\x1b]0;owned\\x07\\u202e\\ud800 three"
     assert error["words"].startswith("one\n\\x1b[31mtwo\\x1b]0;owned\\x07\\u202e\\ud800\tthree")
     assert len(error["words"]) < 1 << 19
@@ -144,12 +144,12 @@ def test_details_are_plain_and_not_deep() -> None:
             wire.from_json({"type": "done", "id": 1, "details": {"a": [{"b": value}]}})
 
 
-def test_the_room_of_a_large_file_system_is_told() -> None:
+def test_the_room_of_a_large_file_system_is_reported() -> None:
     """Of 64 PiB, which is more than 2**53 bytes."""
-    told = {"missing": [], "free": 1 << 56, "total": 1 << 56}
-    assert wire.from_json({"type": "done", "id": 1, "details": told}).details == told
+    reported = {"missing": [], "free": 1 << 56, "total": 1 << 56}
+    assert wire.from_json({"type": "done", "id": 1, "details": reported}).details == reported
 
 
-def test_annotations_that_say_nothing_are_refused() -> None:
+def test_annotations_that_mean_nothing_are_refused() -> None:
     with pytest.raises(TypeError):
         fields._check_of(object)

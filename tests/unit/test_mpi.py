@@ -149,7 +149,7 @@ def test_the_first_mpirun_on_the_path_counts_unless_a_flavour_is_named(tmp_path:
         ("", None),
     ],
 )
-def test_the_version_tells_the_flavour(version: str, expected: str | None) -> None:
+def test_the_version_shows_the_flavour(version: str, expected: str | None) -> None:
     assert mpirun.flavour_of(version) == expected
 
 

@@ -206,7 +206,7 @@ def test_clusters_may_be_a_mapping() -> None:
     assert read(in_component("cluster: VU"), "job.yaml", "/", {"vu": 1}).components[0].cluster == "vu"
 
 
-def test_the_schema_says_what_the_documentation_says() -> None:
+def test_the_schema_and_the_documentation_agree() -> None:
     schema = json.loads(json.dumps(json_schema()))
     documented = set(re.findall(r"`([a-z_]+)`", (ROOT / "docs" / "job-file.md").read_text()))
     assert set(schema["properties"]) | set(schema["$defs"]["ComponentFile"]["properties"]) <= documented
@@ -338,7 +338,7 @@ stage_out: [result.npy, {path: logs/, to: "out/{component}"}, {path: "**/*.dat",
         ("interactive: false", None, 10, (RetryOn.LOST, RetryOn.KILLED)),
     ],
 )
-def test_an_interactive_job_goes_first_and_is_tried_once_unless_it_says_otherwise(
+def test_an_interactive_job_goes_first_and_is_tried_once_unless_it_states_otherwise(
     lines: str, interactive: Interactive | None, priority: int, retry_on: tuple[RetryOn, ...]
 ) -> None:
     found = job(f"{SMALL}{lines}\n")

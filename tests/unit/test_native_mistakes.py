@@ -259,7 +259,7 @@ def check(reason: Reason) -> None:
     assert all(line.isprintable() for line in reason.message.split("\n"))
 
 
-def told_or_read(text: str | bytes, overrides: dict[str, str] | None = None) -> None:
+def reported_or_read(text: str | bytes, overrides: dict[str, str] | None = None) -> None:
     try:
         read(text, "job.yaml", "/", CLUSTERS, overrides)
     except RequestError as error:
@@ -268,18 +268,18 @@ def told_or_read(text: str | bytes, overrides: dict[str, str] | None = None) -> 
 
 @given(st.binary(max_size=300))
 def test_garbage_bytes_are_refused(data: bytes) -> None:
-    told_or_read(data)
+    reported_or_read(data)
 
 
 @given(st.text(max_size=100) | st.text("ab:-?[]{}&*!|>'\"%@`#,\\ \t\n0~.<", max_size=60))
 def test_garbage_text_is_refused(text: str) -> None:
-    told_or_read(text)
-    told_or_read(SMALL + text)
+    reported_or_read(text)
+    reported_or_read(SMALL + text)
 
 
 @given(st.dictionaries(st.text(max_size=12) | job_keys, st.text(max_size=12), max_size=3))
 def test_garbage_overrides_are_refused(overrides: dict[str, str]) -> None:
-    told_or_read(SMALL, overrides)
+    reported_or_read(SMALL, overrides)
 
 
 @given(

@@ -28,61 +28,61 @@ def record(play: Play) -> Neighbour:
     return play.engine.core.neighbours.records["lyon"]
 
 
-def test_a_neighbour_that_connects_is_told_what_it_could_get_and_then_only_changes() -> None:
+def test_a_neighbour_that_connects_is_sent_what_it_could_get_and_then_only_changes() -> None:
     play = Play(alike(lend=LEND))
-    assert play.tell(JOINED) == []
-    assert play.tell(CONNECTED) == [report(ALL)]
+    assert play.apply(JOINED) == []
+    assert play.apply(CONNECTED) == [report(ALL)]
     assert play.measure() == []
     assert play.measure(alpha=8) == []  # too soon after the last report
     wakeup = play.engine.next_wakeup()
     assert wakeup is not None
     assert wakeup <= play.now + REPORT_EVERY
-    assert play.tell(after=REPORT_EVERY) == [report(ALL - 8)]
-    assert play.tell(after=REPORT_EVERY) == []
+    assert play.apply(after=REPORT_EVERY) == [report(ALL - 8)]
+    assert play.apply(after=REPORT_EVERY) == []
 
 
-def test_a_neighbour_out_of_reach_is_told_nothing_before_it_is_back() -> None:
+def test_a_neighbour_out_of_reach_is_sent_nothing_before_it_is_back() -> None:
     play = Play(alike(lend=LEND))
-    play.tell(JOINED, CONNECTED)
-    play.tell(LOST)
+    play.apply(JOINED, CONNECTED)
+    play.apply(LOST)
     assert play.measure(alpha=8) == []
-    assert play.tell(after=Duration(2 * REPORT_EVERY)) == []
-    assert play.tell(CONNECTED) == [report(ALL - 8)]
+    assert play.apply(after=Duration(2 * REPORT_EVERY)) == []
+    assert play.apply(CONNECTED) == [report(ALL - 8)]
 
 
 def test_a_message_that_was_committed_before_changes_nothing() -> None:
     play = Play(alike(lend=LEND))
-    play.tell(JOINED, CONNECTED)
-    play.tell(reported(4, 12))
-    play.tell(reported(4, 99))
-    play.tell(reported(3, 98))
+    play.apply(JOINED, CONNECTED)
+    play.apply(reported(4, 12))
+    play.apply(reported(4, 99))
+    play.apply(reported(3, 98))
     assert (record(play).free, record(play).received) == (12, 4)
-    play.tell(reported(9, 7))
+    play.apply(reported(9, 7))
     assert (record(play).free, record(play).received) == (7, 9)
 
 
 def test_the_messages_of_a_neighbour_with_a_new_store_begin_anew() -> None:
     play = Play(alike(lend=LEND))
-    play.tell(JOINED, CONNECTED, reported(4, 12))
-    commands = play.tell(NeighbourConnected(neighbour="lyon", instance="new"))
+    play.apply(JOINED, CONNECTED, reported(4, 12))
+    commands = play.apply(NeighbourConnected(neighbour="lyon", instance="new"))
     assert commands == [report(ALL)]  # it knows nothing of before
     assert (record(play).free, record(play).received) == (None, 0)
-    play.tell(reported(1, 5, "new"))
+    play.apply(reported(1, 5, "new"))
     assert (record(play).free, record(play).received) == (5, 1)
 
 
-def test_a_site_that_is_no_neighbour_says_nothing() -> None:
+def test_reports_of_a_site_that_is_no_neighbour_are_ignored() -> None:
     play = Play(alike(lend=LEND))
-    assert play.tell(CONNECTED, reported(1, 5), LOST, NeighbourLeft(neighbour="lyon")) == []
+    assert play.apply(CONNECTED, reported(1, 5), LOST, NeighbourLeft(neighbour="lyon")) == []
     assert play.engine.core.neighbours.records == {}
-    play.tell(JOINED, CONNECTED)
+    play.apply(JOINED, CONNECTED)
     step = play.engine.handle(play.now, [NeighbourLeft(neighbour="lyon")])
     assert [(each.name, each.gone) for each in step.neighbours] == [("lyon", True)]
-    assert play.tell(reported(1, 5)) == []
+    assert play.apply(reported(1, 5)) == []
 
 
 def test_a_relation_may_change() -> None:
     play = Play(alike(lend=LEND))
-    play.tell(JOINED, CONNECTED, reported(4, 12))
-    play.tell(NeighbourJoined(neighbour="lyon", relation=Relation.PARENT))
+    play.apply(JOINED, CONNECTED, reported(4, 12))
+    play.apply(NeighbourJoined(neighbour="lyon", relation=Relation.PARENT))
     assert (record(play).relation, record(play).free) == (Relation.PARENT, 12)

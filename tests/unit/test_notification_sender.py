@@ -141,7 +141,7 @@ def test_a_webhook_gets_one_document(server: Server, sending: Sending) -> None:
 
 
 @pytest.mark.parametrize("kind", JobKind)
-def test_it_says_what_it_is_about(server: Server, sending: Sending, kind: JobKind) -> None:
+def test_it_states_what_it_is_about(server: Server, sending: Sending, kind: JobKind) -> None:
     sending.send(Webhook(url=server.url), kind=kind)
     document = json.loads(server.requests[-1][2])
     assert document["job"]["kind"] == kind.value
@@ -226,11 +226,11 @@ def test_httpx_logs_no_url(server: Server, sending: Sending, caplog: pytest.LogC
 
 
 def test_a_command_gets_the_document_and_no_shell(sending: Sending, tmp_path: Path) -> None:
-    tell = script(
+    apply = script(
         tmp_path / "tell", f'cat > {tmp_path}/given; env > {tmp_path}/env; pwd > {tmp_path}/cwd; printf "%s|" "$@" '
         f"> {tmp_path}/arguments",
     )  # fmt: skip
-    found = sending.send(Program(words=(str(tell), "$(touch x); a b", "ü")))
+    found = sending.send(Program(words=(str(apply), "$(touch x); a b", "ü")))
     assert found.outcome is Outcome.SENT
     assert (tmp_path / "arguments").read_text() == "$(touch x); a b|ü|"
     assert json.loads((tmp_path / "given").read_bytes())["id"] == "abcde-7.failed.0"
@@ -273,10 +273,10 @@ def test_a_command_that_does_not_exist_or_cannot_run_is_refused(sending: Sending
 
 
 def test_a_command_without_an_end_is_ended_with_its_children(tmp_path: Path) -> None:
-    tell = script(tmp_path / "tell", f"trap '' TERM; sleep 1000 & echo $! > {tmp_path}/child; wait")
+    apply = script(tmp_path / "tell", f"trap '' TERM; sleep 1000 & echo $! > {tmp_path}/child; wait")
     sending = Sending(try_s=1.0)
     try:
-        found = sending.send(Program(words=(str(tell),)))
+        found = sending.send(Program(words=(str(apply),)))
     finally:
         sending.sender.close()
     assert found.outcome is Outcome.UNKNOWN

@@ -63,14 +63,14 @@ def submit(play: Play, *notify: Notify, **fields: Any) -> JobId:
 
 
 def due(play: Play, notification: NotificationId, number: int = 1) -> list[SendNotification]:
-    commands = play.tell(NotificationDue(notification=notification, number=number))
+    commands = play.apply(NotificationDue(notification=notification, number=number))
     return [each for each in commands if isinstance(each, SendNotification)]
 
 
 def tried(play: Play, notification: NotificationId, outcome: Outcome, number: int = 1) -> list[AnnounceNotification]:
     reason = None if outcome is Outcome.SENT else FAILED
     event = NotificationTried(notification=notification, number=number, outcome=outcome, reason=reason)
-    return [each for each in play.tell(event) if isinstance(each, AnnounceNotification)]
+    return [each for each in play.apply(event) if isinstance(each, AnnounceNotification)]
 
 
 def story(play: Play, job: JobId) -> list[str]:
@@ -87,7 +87,7 @@ def test_each_recipient_is_notified_of_the_changes_that_it_wants(play: Play) -> 
     assert announced(play.pending) == [f"{job}.started.0"]
     play.end(play.attempts(job)[0])
     play.obey()
-    play.tell()
+    play.apply()
     assert announced(play.pending) == [f"{job}.done.0"]
 
 
@@ -112,12 +112,12 @@ def test_a_second_try_is_no_second_start_and_its_end_comes_once(play: Play) -> N
 def test_a_job_that_is_cancelled_while_it_waits_notifies(play: Play) -> None:
     job = play.submit(component(32, "alpha"), notify=())
     waiting = submit(play, Notify(to=HOOK))
-    assert announced(play.tell(CancelRequested(waiting))) == [f"{waiting}.cancelled.0"]
-    assert announced(play.tell(CancelRequested(job))) == []
+    assert announced(play.apply(CancelRequested(waiting))) == [f"{waiting}.cancelled.0"]
+    assert announced(play.apply(CancelRequested(job))) == []
 
 
 def test_a_job_that_can_never_fit_notifies_with_its_reason(play: Play) -> None:
-    commands = play.tell(WorkSubmitted(request=make(component(1000, "alpha"), notify=(Notify(to=HOOK),)), owner="me"))
+    commands = play.apply(WorkSubmitted(request=make(component(1000, "alpha"), notify=(Notify(to=HOOK),)), owner="me"))
     [found] = [each for each in commands if isinstance(each, AnnounceNotification)]
     assert found.notification.id.on is NotifyOn.FAILED
     assert found.notification.reason is not None
@@ -126,7 +126,7 @@ def test_a_job_that_can_never_fit_notifies_with_its_reason(play: Play) -> None:
 
 def test_a_sweep_notifies_of_its_first_admission_and_its_end(play: Play) -> None:
     space = Space(axes=(Axis(sources=(Source(names=("x",), values=("1", "2")),), count=2),))
-    commands = play.tell(
+    commands = play.apply(
         WorkSubmitted(request=make(component(1), parameters=space, notify=(Notify(to=HOOK, on=ALL),)), owner="me")
     )
     [sweep] = play.sweeps
@@ -142,9 +142,9 @@ def ended(play: Play) -> NotificationId:
     """A job of one webhook has been cancelled."""
     job = submit(play, Notify(to=HOOK))
     play.run(job)
-    play.tell(CancelRequested(job))
+    play.apply(CancelRequested(job))
     play.obey()
-    play.tell()
+    play.apply()
     return NotificationId(job, NotifyOn.CANCELLED, 0)
 
 

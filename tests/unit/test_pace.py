@@ -17,7 +17,7 @@ def at(seconds: float) -> Instant:
     return Instant(round(seconds * SECOND))
 
 
-def test_nothing_is_told_before_there_are_two_moments_to_tell_it_by() -> None:
+def test_nothing_is_reported_before_there_are_two_moments_to_compute_it_from() -> None:
     pace = Pace()
     assert pace.per_minute(at(0), SWEEP) is None
     pace.count(at(0), [batch(50)])
@@ -58,7 +58,7 @@ def test_many_results_a_second_are_one_count() -> None:
     assert abs(rate - 600) < 15
 
 
-def test_sweeps_are_told_apart_and_forgotten_when_they_are_over() -> None:
+def test_sweeps_are_distinguished_and_forgotten_when_they_are_over() -> None:
     pace = Pace()
     for second in range(3):
         pace.count(at(second), [batch(1), batch(10, OTHER)])

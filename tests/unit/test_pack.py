@@ -122,7 +122,7 @@ def run(argv: list[str]) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("arguments", [[], ["nothing"]], ids=["nothing", "unknown"])
-def test_without_the_name_of_a_part_it_says_which_there_are(pushed: Path, arguments: list[str]) -> None:
+def test_without_the_name_of_a_part_it_lists_them(pushed: Path, arguments: list[str]) -> None:
     status, out, err = run([sys.executable, "-I", "-S", str(pushed), *arguments])
     assert (status, out) == (2, "")
     assert "kcm" in err

@@ -125,7 +125,7 @@ def test_when_the_first_is_cancelled_the_next_has_its_turn() -> None:
     play.measure(alpha=32)
     first = play.submit(component(32, "alpha"))
     second = play.submit(component(4, "beta"))
-    play.tell(CancelRequested(first))
+    play.apply(CancelRequested(first))
     assert play.job(second).state is JobState.CLAIMING
 
 
@@ -141,7 +141,7 @@ def test_a_job_that_comes_back_is_looked_at_again() -> None:
     play = Play(queueing="fcfs")
     job = play.submit(component(4, "beta"))
     (attempt,) = play.attempts(job)
-    play.tell(SubmissionFailed(attempt=attempt, reason=BUSY_QUEUE))
+    play.apply(SubmissionFailed(attempt=attempt, reason=BUSY_QUEUE))
     assert play.job(job).state is JobState.CLAIMING
     assert play.attempts(job) != [attempt]
 

@@ -89,7 +89,7 @@ def test_an_unknown_state_is_named(letter: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "substate", "ending", "exit_status"),
+    ("reported", "substate", "ending", "exit_status"),
     [
         (0, 92, "exited", 0),
         (3, 93, "exited", 3),
@@ -111,8 +111,8 @@ def test_an_unknown_state_is_named(letter: object) -> None:
         (None, 92, "lost", None),
     ],
 )
-def test_how_jobs_ended(told: object, substate: int, ending: str, exit_status: int | None) -> None:
-    found = status("job-failed-exit3.json", Exit_status=told, substate=substate)
+def test_how_jobs_ended(reported: object, substate: int, ending: str, exit_status: int | None) -> None:
+    found = status("job-failed-exit3.json", Exit_status=reported, substate=substate)
     assert (found.state, found.ending, found.exit_status) == ("ended", ending, exit_status)
 
 
@@ -124,17 +124,17 @@ def test_a_job_that_could_not_be_started_has_its_reason() -> None:
     assert "Job run at" in commented.reason
 
 
-@pytest.mark.parametrize("told", [-99, True, 1.5, "soon", [1]])
-def test_an_unknown_exit_status_is_unreadable(told: object) -> None:
+@pytest.mark.parametrize("reported", [-99, True, 1.5, "soon", [1]])
+def test_an_unknown_exit_status_is_unreadable(reported: object) -> None:
     with pytest.raises(UnreadableError):
-        status("job-failed-exit3.json", Exit_status=told)
+        status("job-failed-exit3.json", Exit_status=reported)
 
 
 def test_restarts() -> None:
     assert [status("job-running.json", run_count=count).restarts for count in (None, 0, 1, 3)] == [0, 0, 0, 2]
 
 
-def test_an_array_does_not_say_how_its_subjobs_ended() -> None:
+def test_an_array_does_not_show_how_its_subjobs_ended() -> None:
     (parent,) = pbs.parse_status(said("array-finished.json")).values()
     assert (parent.ending, parent.exit_status) == ("exited", None)
 

@@ -228,12 +228,12 @@ def test_an_agent_that_has_not_connected_when_the_wrapper_leaves_is_lost(capfd: 
         bridge.gather()
         bridge.pass_on()
     out, err = capfd.readouterr()
-    heard = json_lines.Assembler().feed(out.encode())
-    assert heard == [json_lines.Piece(1, {"said": "lost", "sure": False})]
+    arrived = json_lines.Assembler().feed(out.encode())
+    assert arrived == [json_lines.Piece(1, {"event": "lost", "sure": False})]
     assert "node three did not come" in err
 
 
-def test_a_site_without_any_launcher_is_told(world: Any, tmp_path: Path) -> None:
+def test_a_site_without_any_launcher_is_reported(world: Any, tmp_path: Path) -> None:
     relay, attempt = Cluster(world, tmp_path, "").start("exit 0")
     relay.report(attempt, "ended")
     attempt.wait()
@@ -242,11 +242,11 @@ def test_a_site_without_any_launcher_is_told(world: Any, tmp_path: Path) -> None
 
 
 def until_it_hangs_up(connection: socket.socket) -> bytes:
-    heard = b""
+    arrived = b""
     with contextlib.suppress(ConnectionResetError):  # as one does that has not read all
         while data := connection.recv(1 << 16):
-            heard += data
-    return heard
+            arrived += data
+    return arrived
 
 
 def admit_one(listener: socket.socket, token: str, admitted: list[int | None]) -> None:
@@ -279,16 +279,16 @@ def test_only_who_proves_to_know_the_token_is_let_in(meeting: Meeting, said: byt
         guest.sendall(said + shown)
         guest.shutdown(socket.SHUT_WR)
         assert pbs_meeting.admit(listener.accept()[0], arranged.token) is None
-        heard = until_it_hangs_up(guest)
-    assert arranged.token.encode() not in heard
-    assert not heard.endswith(b"+")
+        arrived = until_it_hangs_up(guest)
+    assert arranged.token.encode() not in arrived
+    assert not arrived.endswith(b"+")
 
 
 @pytest.mark.parametrize("answer", ["guessed", "its own words", "nothing"])
 def test_a_program_that_listens_instead_learns_no_token_and_is_refused(meeting: Meeting, answer: str) -> None:
     """Other users of the first node may listen there, when the wrapper has left."""
     listener, arranged = meeting
-    heard = []
+    arrived = []
 
     def listen() -> None:
         with listener.accept()[0] as guest:
@@ -297,15 +297,15 @@ def test_a_program_that_listens_instead_learns_no_token_and_is_refused(meeting: 
             guest.sendall(answers[answer] + b"+")
             with contextlib.suppress(OSError):  # it has hung up already
                 guest.shutdown(socket.SHUT_WR)
-            heard.append(first + until_it_hangs_up(guest))
+            arrived.append(first + until_it_hangs_up(guest))
 
     stranger = threading.Thread(target=listen)
     stranger.start()
     with pytest.raises(pbs_meeting.Unmet):
         pbs_meeting.connect(arranged, 7)
     stranger.join()
-    assert (heard[0][:6], len(heard[0])) == (b"000007", 38)
-    assert arranged.token.encode() not in heard[0]
+    assert (arrived[0][:6], len(arrived[0])) == (b"000007", 38)
+    assert arranged.token.encode() not in arrived[0]
 
 
 def test_a_recorded_handshake_cannot_be_replayed(meeting: Meeting) -> None:

@@ -108,4 +108,4 @@ REFUSED = readings.refused(ALL)
 
 @pytest.mark.parametrize(("sample", "error"), REFUSED, ids=[sample.name for sample, _ in REFUSED])
 def test_a_refusal_names_whose_move_it_is_and_what_is_wrong(sample: Sample, error: BatchError) -> None:
-    assert readings.says_whose_move_it_is(sample, error)
+    assert readings.names_whose_move_it_is(sample, error)

@@ -51,9 +51,9 @@ class Held:
         self.play.run(self.pilot)
         self.joined = ["pilot~1"]
         self.play.sizes = {**self.play.sizes, "pilot~1": 4}
-        self.play.tell(ClusterJoined(settings=INSIDE))
-        self.play.tell(ClusterConnected(cluster="pilot~1", version="1"))
-        self.play.tell(self.play.measurement("pilot~1"))
+        self.play.apply(ClusterJoined(settings=INSIDE))
+        self.play.apply(ClusterConnected(cluster="pilot~1", version="1"))
+        self.play.apply(self.play.measurement("pilot~1"))
 
     @property
     def job(self) -> Job:
@@ -69,7 +69,7 @@ def test_it_joins_when_its_program_runs_and_leaves_after_its_batch_job() -> None
     held.join()
     assert (held.keep().join, held.keep().leave) == ((), ())
     assert pilot_state(held.job) is PilotState.BOUND
-    held.play.tell(CancelRequested(held.pilot))
+    held.play.apply(CancelRequested(held.pilot))
     assert (held.keep().leave, pilot_state(held.job)) == ((), PilotState.CLOSING)
     held.play.obey()
     assert pilot_state(held.job) is PilotState.OVER
@@ -87,7 +87,7 @@ def test_jobs_on_it_are_lost_with_it_and_not_before() -> None:
     assert held.keep().leave == ()  # its batch job may still be there
     held.play.obey()
     assert held.keep().leave == ("pilot~1",)
-    held.play.tell(ClusterLeft(name="pilot~1"))
+    held.play.apply(ClusterLeft(name="pilot~1"))
     assert held.play.job(job).state is JobState.FAILED
     assert held.play.job(job).reason is not None
     assert held.play.job(job).reason.code == "no_such_cluster"  # type: ignore[union-attr]
@@ -99,21 +99,21 @@ def test_it_ends_after_its_idle_time_and_not_while_a_job_is_there() -> None:
     assert held.keep().end == {}
     job = held.play.submit(component(2, "pilot~1"))
     held.play.run(job)
-    held.play.tell(after=Duration(3 * IDLE))
+    held.play.apply(after=Duration(3 * IDLE))
     assert (held.keep().end, held.last.idle) == ({}, {})
     held.play.end(held.play.attempts(job)[0])
     held.play.obey()
     assert held.keep().end == {}
-    held.play.tell(after=Duration(IDLE - SECOND))
+    held.play.apply(after=Duration(IDLE - SECOND))
     assert held.keep().end == {}
-    held.play.tell(after=Duration(SECOND))
+    held.play.apply(after=Duration(SECOND))
     assert held.keep().end == {held.pilot: "Nothing ran on it for 2m."}
 
 
 def test_a_drained_one_ends_at_once_when_nothing_is_there() -> None:
     held = Held()
     held.join()
-    held.play.tell(ClusterChanged(settings=replace(INSIDE, draining=True)))
+    held.play.apply(ClusterChanged(settings=replace(INSIDE, draining=True)))
     assert held.keep().end == {held.pilot: "It was drained."}
     assert [each.draining for each in pilots(held.play.engine)] == [True]
 
@@ -123,19 +123,19 @@ def test_one_that_cannot_be_used_ends_with_the_reason() -> None:
     held.join()
     held.play.lose("pilot~1")
     assert held.keep().end == {}
-    held.play.tell(after=Duration(UNUSABLE - SECOND))
+    held.play.apply(after=Duration(UNUSABLE - SECOND))
     assert held.keep().end == {}
     held.play.reach("pilot~1")
     assert held.keep().end == {}
     held.play.lose("pilot~1")
-    held.play.tell(after=IDLE)
+    held.play.apply(after=IDLE)
     assert list(held.keep().end) == [held.pilot]  # it was usable, and idle since then
     held = Held()
     held.play.run(held.pilot)
     held.joined = ["pilot~1"]
-    held.play.tell(ClusterJoined(settings=INSIDE))
+    held.play.apply(ClusterJoined(settings=INSIDE))
     assert held.keep().end == {}
-    held.play.tell(ClusterLost(cluster="pilot~1", reason=UNREACHABLE), after=UNUSABLE)
+    held.play.apply(ClusterLost(cluster="pilot~1", reason=UNREACHABLE), after=UNUSABLE)
     assert held.keep().end == {held.pilot: f"It could not be used: {UNREACHABLE.message}"}
 
 
@@ -200,10 +200,10 @@ def test_a_starting_koalad_knows_those_that_run_and_those_with_attempts() -> Non
 
 def over(held: Held) -> list[Command]:
     """The pilot ends, and its cluster leaves."""
-    held.play.tell(CancelRequested(held.pilot))
+    held.play.apply(CancelRequested(held.pilot))
     held.play.obey()
     held.play.sizes = {name: size for name, size in held.play.sizes.items() if name != "pilot~1"}
-    return held.play.tell(ClusterLeft(name="pilot~1"))
+    return held.play.apply(ClusterLeft(name="pilot~1"))
 
 
 def test_the_directory_of_a_job_is_removed_by_the_cluster_around_a_pilot_that_is_over() -> None:
@@ -216,12 +216,12 @@ def test_the_directory_of_a_job_is_removed_by_the_cluster_around_a_pilot_that_is
     held.play.obey()
     assert held.play.job(job).present[0].around == "alpha"
     wanted = PruneRequested(work=(held.play.job(job),), before=held.play.now, records=True)
-    asked = [each for each in held.play.tell(wanted) if isinstance(each, ForgetAttempt)]
+    asked = [each for each in held.play.apply(wanted) if isinstance(each, ForgetAttempt)]
     assert asked == [ForgetAttempt(cluster="pilot~1", attempt=attempt)]
     again = [each for each in over(held) if isinstance(each, ForgetAttempt)]
     assert again == [ForgetAttempt(cluster="alpha", attempt=attempt)]
     assert held.play.engine.core.pruning.under_way([job])
-    held.play.tell(AttemptForgotten(cluster="alpha", attempt=attempt))
+    held.play.apply(AttemptForgotten(cluster="alpha", attempt=attempt))
     assert not held.play.engine.core.pruning.under_way([job])
 
 
@@ -239,7 +239,7 @@ def test_what_is_pruned_after_a_pilot_is_over_and_what_is_tried_again_leaves_no_
     held.play.obey()
     assert ForgetAttempt(cluster="alpha", attempt=there) in held.play.pending
     wanted = PruneRequested(work=(held.play.job(done),), before=held.play.now, records=False)
-    (asked,) = [each for each in held.play.tell(wanted) if isinstance(each, ForgetAttempt)]
+    (asked,) = [each for each in held.play.apply(wanted) if isinstance(each, ForgetAttempt)]
     assert asked == ForgetAttempt(cluster="alpha", attempt=AttemptId(done, 0, 1))
 
 
@@ -252,11 +252,11 @@ def test_a_job_that_only_names_it_keeps_no_pilot_if_it_cannot_run_there(why: str
     job = held.play.submit(component(1, "beta"), component(2, "pilot~1"))
     assert held.keep().idle == {}
     if why == "held":
-        held.play.tell(HoldRequested(job))
+        held.play.apply(HoldRequested(job))
     elif why == "unusable":
         held.play.lose("pilot~1")
     elif why == "drained":
-        held.play.tell(ClusterChanged(settings=replace(INSIDE, draining=True)))
+        held.play.apply(ClusterChanged(settings=replace(INSIDE, draining=True)))
     else:
         held.play.run(job)
         held.play.end(held.play.attempts(job)[1])

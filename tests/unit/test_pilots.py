@@ -48,7 +48,7 @@ class Holder:
             pilot=Pilot(owner=OWNER, claimed_at=self.play.now),
         )  # fmt: skip
         submit(self.core, pilots.claim(self.core, self.play.now, pilot), REQUEST)
-        (self.submitted,) = self.play.tell()
+        (self.submitted,) = self.play.apply()
 
     @property
     def row(self) -> Attempt:
@@ -63,16 +63,16 @@ class Holder:
         return BatchStatusSeen(cluster="alpha", attempt=self.id, batch_id="9", at=now, state=state, stuck=stuck)
 
     def come(self) -> list[object]:
-        self.play.tell(AttemptSubmitted(cluster="alpha", attempt=self.id, batch_id="9"))
-        return [*self.play.tell(self.report("at_barrier", at_barrier_at=self.play.now))]
+        self.play.apply(AttemptSubmitted(cluster="alpha", attempt=self.id, batch_id="9"))
+        return [*self.play.apply(self.report("at_barrier", at_barrier_at=self.play.now))]
 
     def run(self) -> None:
         self.come()
-        self.play.tell(self.report("running", started_at=self.play.now))
+        self.play.apply(self.report("running", started_at=self.play.now))
 
     def stop(self, force: bool = False) -> list[object]:
         pilots.stop(self.core, self.play.now, self.row, "over", UNREACHABLE, force=force)
-        return [*self.play.tell()]
+        return [*self.play.apply()]
 
 
 def test_it_is_submitted_and_committed_without_a_job() -> None:
@@ -94,8 +94,8 @@ def test_it_is_released_alone_from_its_barrier() -> None:
 
 def test_one_that_does_not_come_to_its_barrier_in_time_is_stopped_and_has_failed() -> None:
     holder = Holder()
-    holder.play.tell(AttemptSubmitted(cluster="alpha", attempt=holder.id, batch_id="9"))
-    holder.play.tell(holder.seen("running"))
+    holder.play.apply(AttemptSubmitted(cluster="alpha", attempt=holder.id, batch_id="9"))
+    holder.play.apply(holder.seen("running"))
     (cancel,) = holder.play.wake()
     assert isinstance(cancel, CancelAttempt)
     failure = pilots.failure_of(holder.row)
@@ -105,11 +105,11 @@ def test_one_that_does_not_come_to_its_barrier_in_time_is_stopped_and_has_failed
 
 def test_one_that_never_starts_is_refused_and_has_failed() -> None:
     holder = Holder()
-    holder.play.tell(AttemptSubmitted(cluster="alpha", attempt=holder.id, batch_id="9"))
+    holder.play.apply(AttemptSubmitted(cluster="alpha", attempt=holder.id, batch_id="9"))
     seen = BatchStatusSeen(
         cluster="alpha", attempt=holder.id, batch_id="9", at=holder.play.now, state="queued", stuck="BadConstraints"
     )
-    assert [type(each) for each in holder.play.tell(seen)] == [CancelAttempt]
+    assert [type(each) for each in holder.play.apply(seen)] == [CancelAttempt]
     failure = pilots.failure_of(holder.row)
     assert failure is not None
     assert failure.code == "BadConstraints"
@@ -121,7 +121,7 @@ def test_a_stopped_one_is_let_go_once_nothing_of_it_is_left() -> None:
     row = holder.row
     assert [type(each) for each in holder.stop()] == [CancelAttempt]
     assert holder.stop() == []  # the first reason counts
-    holder.play.tell(AttemptCleanedUp(cluster="alpha", attempt=holder.id))
+    holder.play.apply(AttemptCleanedUp(cluster="alpha", attempt=holder.id))
     assert row.let_go
     assert holder.core.records.attempts == holder.core.records.pilots == {}
     assert holder.core.pilots.of(OWNER) == holder.core.pilots.on("alpha", OwnerKind.SWEEP) == []
@@ -134,21 +134,21 @@ def test_one_out_of_reach_is_detached_only_if_its_program_cannot_run_or_nobody_w
     for holder in (queued, running):
         holder.play.lose("alpha")
         holder.stop()
-        holder.play.tell()
+        holder.play.apply()
     assert list(queued.core.records.pending_cancels) == [queued.id]
     assert not running.row.let_go
     running.stop(force=True)
-    running.play.tell()
+    running.play.apply()
     assert list(running.core.records.pending_cancels) == [running.id]
     running.play.reach("alpha")
-    running.play.tell(AttemptCleanedUp(cluster="alpha", attempt=running.id))
+    running.play.apply(AttemptCleanedUp(cluster="alpha", attempt=running.id))
     assert running.core.records.pending_cancels == {}
 
 
 def test_one_that_is_missing_for_long_is_lost() -> None:
     holder = Holder()
     holder.run()
-    holder.play.tell(holder.seen("missing"))
+    holder.play.apply(holder.seen("missing"))
     assert holder.row.state is AttemptState.UNKNOWN
     holder.play.wake()
     failure = pilots.failure_of(holder.row)
@@ -160,24 +160,24 @@ def test_one_that_is_missing_for_long_is_lost() -> None:
 def test_it_ends_with_its_submission_or_its_cluster(how: str) -> None:
     holder = Holder()
     if how == "refused":
-        holder.play.tell(SubmissionFailed(cluster="alpha", attempt=holder.id, reason=UNREACHABLE))
+        holder.play.apply(SubmissionFailed(cluster="alpha", attempt=holder.id, reason=UNREACHABLE))
     else:
-        holder.play.tell(ClusterLeft(name="alpha"))
+        holder.play.apply(ClusterLeft(name="alpha"))
     assert holder.core.records.pilots == {}
     assert holder.core.pilots.of(OWNER) == []
 
 
 def test_an_engine_made_of_a_snapshot_knows_it_and_goes_on() -> None:
     holder = Holder()
-    holder.play.tell(AttemptSubmitted(cluster="alpha", attempt=holder.id, batch_id="9"))
+    holder.play.apply(AttemptSubmitted(cluster="alpha", attempt=holder.id, batch_id="9"))
     kept = replace(holder.row)
     snapshot = Snapshot(instance=INSTANCE, pilots=(kept,), counters=holder.play.counters)
     play = Play()
     play.engine = holder.play.engine = Engine(play.settings, Policies(worst_fit, fpfs), snapshot)
     holder.core = play.engine.core
-    holder.play.tell(*(ClusterConnected(cluster=name, version="22.05") for name in SIZES))
+    holder.play.apply(*(ClusterConnected(cluster=name, version="22.05") for name in SIZES))
     assert holder.core.pilots.of(OWNER) == [holder.row]
-    holder.play.tell(holder.report("at_barrier", at_barrier_at=holder.play.now), after=Duration(1))
+    holder.play.apply(holder.report("at_barrier", at_barrier_at=holder.play.now), after=Duration(1))
     assert holder.row.state is AttemptState.RELEASED
     assert holder.core.records.new_pilot_id() == pilot_id(FIRST_PILOT + 1)
 
@@ -194,7 +194,7 @@ def test_it_is_shown_like_a_job_of_one_component_in_each_part_of_its_life() -> N
     row = holder.row
     holder.stop()
     assert as_job(row, "mona", "scan").state is JobState.STOPPING
-    holder.play.tell(AttemptCleanedUp(cluster="alpha", attempt=holder.id))
+    holder.play.apply(AttemptCleanedUp(cluster="alpha", attempt=holder.id))
     over = as_job(row, "mona", "scan")
     assert (over.state, over.finished_at) == (JobState.CANCELLED, row.ended_at)
     assert over.finished_at is not None

@@ -226,15 +226,15 @@ def test_strangers_at_the_door_do_no_harm(tmp_path: Path, single: tuple[np.ndarr
         for stranger, words in zip(loud, garbage, strict=True):
             with contextlib.suppress(ConnectionError):
                 stranger.sendall(words)
-            assert heard_by(stranger) == b"", "a stranger is shown the door"
+            assert received_by(stranger) == b"", "a stranger is shown the door"
         running.start(1, 2)
         ended = running.finish()
-        assert heard_by(silent) == b""
+        assert received_by(silent) == b""
         assert [status for status, _, _ in ended.values()] == [0, 0, 0], ended
         assert np.array_equal(running.solution(), single[0])
 
 
-def heard_by(stranger: socket.socket) -> bytes:
+def received_by(stranger: socket.socket) -> bytes:
     try:
         return stranger.recv(1)
     except ConnectionError:
@@ -264,7 +264,7 @@ def test_every_process_records_its_first_instruction(tmp_path: Path) -> None:
     assert all(before - 0.001 < start < time.time() for start in starts)
 
 
-def test_what_did_not_converge_says_so(tmp_path: Path) -> None:
+def test_what_did_not_converge_is_reported(tmp_path: Path) -> None:
     _, summary = alone(tmp_path, "--max-iterations", "13")
     assert summary.startswith("poisson: did not converge in 13 iterations, change")
 

@@ -73,7 +73,7 @@ def test_what_was_predicted_is_held_against_what_came_true() -> None:
     assert prediction.mean_error is not None
 
 
-def test_nothing_is_predicted_before_all_clusters_have_been_heard_of() -> None:
+def test_nothing_is_predicted_before_all_clusters_have_reported() -> None:
     """They answer one after the other when koalad begins."""
     prediction = Prediction()
     prediction.observe(MONDAY, "vu", 10)

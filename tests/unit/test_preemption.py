@@ -106,16 +106,18 @@ def test_a_vacated_job_waits_at_its_position_uncounted_and_runs_again_later() ->
     assert play.attempts(jobs[3])[0].number == 2
 
 
-def test_both_stories_tell_it() -> None:
+def test_both_stories_report_it() -> None:
     play = game()
     jobs = full_alpha(play)
     job = urgent(play, 16)
     play.obey()
-    told = {each.job: [] for each in play.history}  # type: dict[JobId, list[str]]
+    reported = {each.job: [] for each in play.history}  # type: dict[JobId, list[str]]
     for each in play.history:
-        told[each.job].append(sentence(each))
-    assert f"It did not fit, so jobs {jobs[3]}, {jobs[2]} are vacated for it." in told[job]
-    assert any(f"It is vacated, and nothing is counted: Job {job}, of priority 0," in each for each in told[jobs[3]])
+        reported[each.job].append(sentence(each))
+    assert f"It did not fit, so jobs {jobs[3]}, {jobs[2]} are vacated for it." in reported[job]
+    assert any(
+        f"It is vacated, and nothing is counted: Job {job}, of priority 0," in each for each in reported[jobs[3]]
+    )
     explained = summary(explain(play.engine, play.now, play.job(jobs[3]), worst_fit))
     assert f"It was vacated: Job {job}, of priority 0, needs its processors." in explained
 
@@ -129,7 +131,7 @@ def test_metrics_count_vacated_jobs() -> None:
     assert counting.counted().vacated == 2
 
 
-def test_nobody_is_vacated_unless_the_grid_file_says_so() -> None:
+def test_nobody_is_vacated_unless_the_grid_file_allows_it() -> None:
     play = game(how=PreemptBy.OFF)
     jobs = full_alpha(play)
     job = urgent(play, 8)
@@ -149,7 +151,7 @@ def test_nobody_is_vacated_for_a_job_that_may_not_or_would_not_start(reason: str
     elif reason == "others wait":
         job = play.submit(component(8, "alpha"), priority=0)
         state = replace(play.measurement("alpha").state, wanted_local=32, waiting_local=1)
-        play.tell(ClusterMeasured(cluster="alpha", state=state))
+        play.apply(ClusterMeasured(cluster="alpha", state=state))
     elif reason == "old measurement":
         job = play.submit(component(8, "alpha"), priority=0)
     else:
@@ -196,7 +198,7 @@ def test_a_claiming_job_makes_room_too() -> None:
 def test_processors_that_become_idle_soon_are_waited_for() -> None:
     play = game()
     jobs = full_alpha(play)
-    play.tell(CancelRequested(jobs[0]))
+    play.apply(CancelRequested(jobs[0]))
     job = urgent(play, 8)
     assert states(play, job, *jobs[1:]) == [W, R, R, R]
     play.obey()
@@ -227,7 +229,7 @@ def test_a_job_preempts_once_until_it_has_started() -> None:
     jobs = full_alpha(play)
     job = urgent(play, 8)
     (attempt,) = play.attempts(job)
-    play.tell(SubmissionFailed(attempt=attempt, reason=BUSY))
+    play.apply(SubmissionFailed(attempt=attempt, reason=BUSY))
     play.measure(alpha=8)
     play.obey()
     play.measure(alpha=8)
@@ -244,7 +246,7 @@ def test_a_job_that_ended_well_before_it_was_stopped_is_complete() -> None:
     play.end(play.attempts(short)[0])
     play.obey()
     assert (states(play, short), play.job(short).collecting) == ([R], True)
-    play.tell(OutputCollected(job=short))
+    play.apply(OutputCollected(job=short))
     play.obey()
     assert states(play, short) == [JobState.DONE]
 
@@ -262,8 +264,8 @@ def test_a_vacated_job_can_be_held_and_cancelled() -> None:
     play = game()
     jobs = full_alpha(play)
     urgent(play, 16)
-    play.tell(HoldRequested(jobs[3]))
-    play.tell(CancelRequested(jobs[2]))
+    play.apply(HoldRequested(jobs[3]))
+    play.apply(CancelRequested(jobs[2]))
     play.obey()
     assert states(play, *jobs[2:]) == [JobState.CANCELLED, JobState.HELD]
 
@@ -272,7 +274,7 @@ def test_after_the_urgent_job_is_cancelled_the_vacated_one_starts_again() -> Non
     play = game()
     jobs = full_alpha(play)
     job = urgent(play, 8)
-    play.tell(CancelRequested(job))
+    play.apply(CancelRequested(job))
     play.obey()
     play.measure()
     assert states(play, job, jobs[3]) == [JobState.CANCELLED, C]
@@ -300,8 +302,8 @@ def test_a_policy_that_fails_vacates_nobody_and_is_reported_once() -> None:
     job = urgent(play, 8)
     play.measure()
     assert states(play, job, *jobs) == [W, R, R, R, R]
-    told = [each.details["message"] for each in play.history if each.kind == "policy_failed"]
-    assert told == ["The vacating policy broken failed: it raised ValueError: no order."]
+    reported = [each.details["message"] for each in play.history if each.kind == "policy_failed"]
+    assert reported == ["The vacating policy broken failed: it raised ValueError: no order."]
 
 
 def test_a_policy_may_spare_jobs() -> None:

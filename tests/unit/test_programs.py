@@ -4,7 +4,7 @@ import pytest
 from programs import LEFT_OUT, need
 
 
-def test_a_test_whose_program_is_missing_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_test_whose_program_is_missing_is_left_out_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match=f"^{LEFT_OUT}there is no no-such-program here"):
         need("no-such-program")

@@ -85,7 +85,7 @@ def test_a_job_is_pruned_once_however_often_it_is_asked_for(play: Any) -> None:
 def test_a_job_that_never_ran_is_removed_at_once(play: Any) -> None:
     play.measure(alpha=32, beta=16, gamma=16)
     job = play.submit(component(4, "alpha"))
-    play.tell(CancelRequested(job))
+    play.apply(CancelRequested(job))
     assert handled(play, request(play, job)).removed == (job,)
 
 
@@ -107,7 +107,7 @@ def test_a_job_with_a_pending_cancel_is_kept_until_it_is_settled(play: Any) -> N
     job = play.submit(component(4, "alpha"))
     play.run(job)
     play.lose("alpha")
-    play.tell(CancelRequested(job, force=True))
+    play.apply(CancelRequested(job, force=True))
     assert why_kept(play, job) == PENDING_CANCEL
     play.reach("alpha")
     assert len(handled(play, request(play, job)).commands) == 1
@@ -118,11 +118,11 @@ def test_a_job_whose_output_is_on_its_way_is_kept(play: Any) -> None:
     play.run(job)
     play.end(play.attempts(job)[0])
     assert [each for each in play.pending if isinstance(each, CollectOutput)]
-    play.tell(CancelRequested(job))
+    play.apply(CancelRequested(job))
     play.obey()
     assert play.job(job).state is JobState.CANCELLED
     assert why_kept(play, job) == COLLECTING
-    play.tell(OutputCollected(job=job))
+    play.apply(OutputCollected(job=job))
     assert len(handled(play, request(play, job)).commands) == 1
 
 
@@ -180,7 +180,7 @@ def test_output_alone_is_pruned_with_a_line_in_the_story(play: Any) -> None:
 def test_a_directory_of_an_earlier_try_is_waited_for_too(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     earlier = play.attempts(job)[0]
-    play.tell(SubmissionFailed(attempt=earlier, reason=BUSY_QUEUE))
+    play.apply(SubmissionFailed(attempt=earlier, reason=BUSY_QUEUE))
     play.measure()
     play.run(job)
     (last,) = play.attempts(job)
@@ -209,13 +209,13 @@ def test_after_a_restart_what_is_on_its_way_is_not_sent_again(play: Any) -> None
 def test_the_key_of_a_pruned_job_may_be_used_again(play: Any) -> None:
     play.measure(alpha=32, beta=16, gamma=16)
     again = WorkSubmitted(request=make(component(4, "alpha")), owner="me", key="k")
-    play.tell(again)
+    play.apply(again)
     job = max(play.jobs)
-    play.tell(CancelRequested(job), after=Duration(MINUTE))
-    play.tell(again)
+    play.apply(CancelRequested(job), after=Duration(MINUTE))
+    play.apply(again)
     assert max(play.jobs) == job
     handled(play, request(play, job))
-    play.tell(again)
+    play.apply(again)
     assert max(play.jobs) == job + 1
 
 

@@ -33,7 +33,7 @@ def slurm_without(number: int) -> str:
     return "".join(lines)
 
 
-def test_grid_engine_tells_of_others_that_wait_and_of_none_of_ours() -> None:
+def test_grid_engine_shows_others_that_wait_and_none_of_ours() -> None:
     assert fingerprint(sge, sge_without(70)) != fingerprint(sge, SGE)
     assert fingerprint(sge, sge_without(71)) == fingerprint(sge, SGE)
 
@@ -43,7 +43,7 @@ def test_grid_engines_priorities_move_all_the_time_but_that_there_is_one_is_news
     assert fingerprint(sge, SGE.replace("0.00000", "0.50500")) != fingerprint(sge, SGE)
 
 
-def test_slurm_tells_of_others_that_wait_and_of_none_of_ours() -> None:
+def test_slurm_shows_others_that_wait_and_none_of_ours() -> None:
     assert fingerprint(slurm, slurm_without(91)) != fingerprint(slurm, SLURM)
     assert fingerprint(slurm, slurm_without(98)) == fingerprint(slurm, SLURM)
 
@@ -53,7 +53,7 @@ def test_why_a_job_waits_for_slurms_processors_is_no_news_but_that_it_does_not()
     assert fingerprint(slurm, SLURM.replace("|Resources|", "|JobHeldUser|")) != fingerprint(slurm, SLURM)
 
 
-def test_pbs_tells_of_others_that_wait_and_of_none_of_ours() -> None:
+def test_pbs_shows_others_that_wait_and_none_of_ours() -> None:
     assert fingerprint(pbs, "13.phead\n14.phead\n15[].phead\n--\n14.phead\n") == ["13.phead", "15[].phead"]
     assert fingerprint(pbs, "\n--\n\n") == []
 

@@ -96,7 +96,7 @@ def test_from_an_event_to_its_decision_there_are_two_calls(kind: type) -> None:
     job = play.job(play.submit(ComponentRequest(processors=1, executable="true")))
     event = of_kind(kind, play, AttemptId(job.id, 0, 1))
     if kind is not events.NeighbourJoined:
-        play.tell(events.NeighbourJoined(neighbour="lyon", relation=Relation.SIBLING))
+        play.apply(events.NeighbourJoined(neighbour="lyon", relation=Relation.SIBLING))
     called: list[tuple[CodeType, CodeType | None]] = []
 
     def watch(frame: FrameType, what: str, _: Any) -> None:

@@ -49,14 +49,14 @@ def test_one_that_is_not_registered_is_refused() -> None:
         scavenging_policies(Settings(clusters=(), scavenging=Scavenging(preemption="worst-first")))
 
 
-def test_one_whose_package_is_broken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_whose_package_is_broken_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "mine-1.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
     (package / "entry_points.txt").write_text("[koalapy.sweep_order]\nbroken = no_such_module_of_mine:ORDER\n")
     monkeypatch.syspath_prepend(tmp_path)
-    told = r"broken is registered under koalapy.sweep_order, but cannot be loaded \(ModuleNotFoundError: No module"
-    with pytest.raises(RequestError, match=told):
+    reported = r"broken is registered under koalapy.sweep_order, but cannot be loaded \(ModuleNotFoundError: No module"
+    with pytest.raises(RequestError, match=reported):
         scavenging_policies(Settings(clusters=(), scavenging=Scavenging(order="broken")))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import kcm_connection as far
 import pytest
 from koalapy_adapters.connections.pack import packed
-from koalapy_adapters.contract.talk import program
+from koalapy_adapters.contract.dialogue import program
 from koalapy_adapters.messages import (
     RELAY_PROTOCOL,
     Cancel,
@@ -112,7 +112,7 @@ def test_a_kcm_that_was_replaced_ends_by_itself(connect: Callable[..., Any]) -> 
     assert "epoch 2" in older.said
 
 
-def test_who_has_no_token_is_thrown_out_and_told_nothing(
+def test_a_client_without_a_token_is_disconnected_and_sent_nothing(
     connect: Callable[..., Any], await_that: Callable[..., Any]
 ) -> None:
     koalad = connect()
@@ -130,7 +130,7 @@ def test_who_has_no_token_is_thrown_out_and_told_nothing(
     assert koalad.report(TAGS[0], "ended").ending == "cancelled"
 
 
-def test_what_a_launcher_says_goes_by_letters_and_on_to_the_next_kcm(
+def test_what_a_launcher_sends_goes_by_files_and_on_to_the_next_kcm(
     connect: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Parameter 3 runs when its KCM is killed; nothing is run a second time."""

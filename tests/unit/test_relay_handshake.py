@@ -136,7 +136,7 @@ def test_an_attempt_without_a_token_lets_nobody_in() -> None:
     assert nobody.admit(asked, to_json(answered(opening, asked).proof)) is None
 
 
-def test_a_welcome_is_believed_of_who_knows_both_and_heard_this_hello() -> None:
+def test_a_welcome_is_accepted_with_both_secrets_and_for_this_hello() -> None:
     opening = opened()
     asked = challenged(opening)
     answered(opening, asked)
@@ -192,7 +192,7 @@ def ends() -> tuple[Channel, Channel]:
     return one, other
 
 
-def heard(channel: Channel, *frames: bytes) -> list[Any]:
+def arrived(channel: Channel, *frames: bytes) -> list[Any]:
     """What this end believes of these frames, until it ends the connection."""
     said: list[Any] = []
     for frame in frames:
@@ -209,7 +209,7 @@ def test_sealed_frames_arrive_in_order_however_they_are_cut() -> None:
     one, other = ends()
     data = b"".join(one.encode({"number": number}) for number in range(3))
     pieces = [data[at : at + 7] for at in range(0, len(data), 7)]
-    assert heard(other, *pieces) == [{"number": 0}, {"number": 1}, {"number": 2}]
+    assert arrived(other, *pieces) == [{"number": 0}, {"number": 1}, {"number": 2}]
 
 
 def test_a_frame_that_was_injected_changed_repeated_left_out_or_moved_ends_the_connection() -> None:
@@ -229,7 +229,7 @@ def test_a_frame_that_was_injected_changed_repeated_left_out_or_moved_ends_the_c
         ([second, first], 0),
         ([first, second, clear], 2),
     ):
-        said = heard(ends()[1], *frames)
+        said = arrived(ends()[1], *frames)
         assert said == [{"number": number} for number in range(believed)] + ["ended"], frames
 
 
@@ -256,7 +256,7 @@ def test_before_the_proof_a_frame_is_short_and_nothing_of_a_longer_one_is_waited
 # ---- a stranger at the port of a relay that is gone, whose wrapper is real
 
 
-def test_who_takes_the_port_of_a_relay_learns_no_token_and_is_not_heard(world: Any) -> None:
+def test_a_process_on_the_port_of_a_relay_learns_no_token_and_is_not_accepted(world: Any) -> None:
     first, attempt = world.relay(), world.attempt("exit 0", processors=1)
     attempt.start()
     at_barrier = first.report(attempt, "at_barrier")
@@ -270,7 +270,7 @@ def test_who_takes_the_port_of_a_relay_learns_no_token_and_is_not_heard(world: A
             again, *_ = stranger.answer(*said)
             assert again.nonce != hello.nonce
     for known in (attempt.token, first.secret):
-        assert known.encode() not in stranger.heard
+        assert known.encode() not in stranger.arrived
     second = world.relay()
     assert second.report(attempt, "at_barrier") == at_barrier
     second.release(attempt)

@@ -175,7 +175,7 @@ def test_this_machines_addresses_are_in_their_own_networks() -> None:
         ([], [], None),
     ],
 )
-def test_an_attempts_own_files_say_which_protocol_its_wrapper_speaks(
+def test_an_attempts_own_files_state_which_protocol_its_wrapper_uses(
     tmp_path: Path, component: Any, files: list[str], found: Any
 ) -> None:
     directories = Directories(str(tmp_path), "abcde", "here", 1)

@@ -86,7 +86,7 @@ def test_the_tags_of_a_job_lie_between_its_first_and_last(job: int) -> None:
     [welcome(newest_number=LAST + 10**9 + 1), welcome(newest_number=1 << 53), stale((EPOCH + 10**6 + 1) * CONNECTS)],
     ids=["a number", "the largest number", "an epoch"],
 )
-def test_what_no_koalad_can_have_said_is_that_clusters_trouble_alone(check: RestoreCheck, said: Welcome) -> None:
+def test_what_no_koalad_can_have_sent_is_a_fault_of_that_cluster_alone(check: RestoreCheck, said: Welcome) -> None:
     """A store that went on beyond it would have used up its numbers."""
     assert check.judge("evil", SESSION, said) == CheckResult(Verdict.IMPOSSIBLE)
     assert check.judge("vu", SESSION + 1, welcome(newest_number=LAST)) == FINE

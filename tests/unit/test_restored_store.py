@@ -44,11 +44,11 @@ def test_after_a_start_waiting_jobs_wait_until_every_cluster_was_met_once() -> N
     world = World(restored=False)
     world.connect("big", 8)
     assert world.sent == []
-    world.tell(ClusterLost(cluster="small", reason=Reason("unreachable", "transient", "It does not answer.")))
+    world.apply(ClusterLost(cluster="small", reason=Reason("unreachable", "transient", "It does not answer.")))
     assert [command.cluster for command, _ in world.sent] == ["big"]
 
 
-def test_a_cluster_of_which_nothing_is_heard_is_not_waited_for_for_ever() -> None:
+def test_a_cluster_that_reports_nothing_is_not_waited_for_for_ever() -> None:
     world = World(restored=False)
     world.connect("big", 8)
     moment = world.driver.engine.core.startup_gate.wakeup()
@@ -76,18 +76,18 @@ class World:
         self.store = self.store.reopened()
         self.driver = self._driver()
         if restored:
-            self.tell(RESTORED)
+            self.apply(RESTORED)
 
     def _driver(self) -> Driver:
         engine = Engine(SETTINGS, Policies(worst_fit, fpfs), self.store.load())
         return Driver(engine, self, self, self, next_number=self.store.next_number)
 
-    def tell(self, *events: Event) -> None:
+    def apply(self, *events: Event) -> None:
         self.driver.step([Delivery(tuple(from_its_own(self.driver.engine, event) for event in events))])
 
     def connect(self, cluster: str, idle: int, *recalled: AttemptId) -> None:
         state = ClusterState(measured_at=Instant(self.time), total=idle, idle=idle, ours=0, others=0, waiting_local=0)
-        self.tell(
+        self.apply(
             ClusterConnected(cluster=cluster, version="1", recalled=recalled),
             ClusterMeasured(cluster=cluster, state=state),
         )
@@ -132,13 +132,13 @@ def test_a_leap_leaves_ids_and_numbers_behind(world: World) -> None:
     assert (counters.next_job, counters.doubtful_below) == (2 + JOBS_AHEAD, 2)
     assert (world.store.epoch, world.store.next_number) == (9, 5001)
     assert [line.kind for line in world.store.history(JobId(1))][-1] == "store_restored"
-    world.tell(WorkSubmitted(request=REQUEST, owner="mona"))
+    world.apply(WorkSubmitted(request=REQUEST, owner="mona"))
     assert [job.id for job in world.store.jobs()] == [1, 2 + JOBS_AHEAD]
 
 
-def test_a_doubtful_job_waits_until_all_clusters_are_heard_and_a_new_one_does_not(world: World) -> None:
+def test_a_doubtful_job_waits_until_all_clusters_have_reported_and_a_new_one_does_not(world: World) -> None:
     world.connect("big", 8)
-    world.tell(WorkSubmitted(request=REQUEST, owner="mona"))
+    world.apply(WorkSubmitted(request=REQUEST, owner="mona"))
     assert world.submits == [("big", attempt(1, 2 + JOBS_AHEAD), False)]
     assert world.driver.engine.unrecalled_clusters == ["small"]
     assert world.store.jobs()[0].excluded == (("big", UNTIL_KNOWN), ("small", UNTIL_KNOWN))
@@ -170,7 +170,7 @@ def test_a_job_on_a_group_goes_on_with_all_its_components() -> None:
     assert job.written == Request(name="job", components=(spread,))
 
 
-def test_a_choice_is_not_taken_until_all_clusters_are_heard() -> None:
+def test_a_choice_is_not_taken_until_all_clusters_have_reported() -> None:
     spread = ComponentRequest(processors=4, executable="true", spread=True)
     world = World(request=Request(name="job", components=(spread,)))
     world.connect("big", 8)
@@ -179,19 +179,19 @@ def test_a_choice_is_not_taken_until_all_clusters_are_heard() -> None:
     assert world.submits == [("small", attempt(2), True)]
 
 
-def test_it_is_released_already_if_its_wrapper_says_so(world: World) -> None:
+def test_it_is_released_already_if_its_wrapper_reports_it(world: World) -> None:
     world.connect("small", 4)
     world.connect("big", 8, attempt(1))
-    world.tell(AttemptSubmitted(attempt=attempt(1), batch_id="17"))
+    world.apply(AttemptSubmitted(attempt=attempt(1), batch_id="17"))
     node = Node(name="n1", address="10.0.0.1", processes=4)
     running = WrapperReported(
         attempt=attempt(1), phase="running", batch_id="17", nodes=(node,), started_at=Instant(900)
     )
-    world.tell(running)
+    world.apply(running)
     found = world.store.jobs()[0]
     assert found.state is JobState.RUNNING
-    world.tell(replace(running, phase="ended", ending="exited", exit_status=0, ended_at=Instant(2000)))
-    world.tell(AttemptCleanedUp(attempt=attempt(1)))
+    world.apply(replace(running, phase="ended", ending="exited", exit_status=0, ended_at=Instant(2000)))
+    world.apply(AttemptCleanedUp(attempt=attempt(1)))
     ended = world.store.jobs()[0]
     assert (ended.state, ended.completion_failures) == (JobState.DONE, 0)
 

@@ -376,7 +376,7 @@ def test_the_nearest_known_name_is_offered(name: str, meant: str) -> None:
         assert component(f"({name}=(a a))")
 
 
-def test_the_advice_for_a_variable_of_globus_tells_what_it_is() -> None:
+def test_the_advice_for_a_variable_of_globus_states_what_it_is() -> None:
     assert refused("&(executable=$(HOME)/a)").advice.startswith("Globus defines it, koalapy does not")
     assert refused("&(rsl_substitution=(TOPDIR x))(executable=$(TOPDR))").advice == "Did you mean TOPDIR?"
 

@@ -56,7 +56,7 @@ def report() -> RunnerReport:
     return RunnerReport(sweep=sweep, places=places, charged=450 * MINUTE, per_minute=12.4)
 
 
-def told(monkeypatch: pytest.MonkeyPatch, prediction: Prediction, *, idle: bool = False) -> list[str]:
+def reported(monkeypatch: pytest.MonkeyPatch, prediction: Prediction, *, idle: bool = False) -> list[str]:
     document = documents.runners([] if idle else [report()], forecast(prediction, NOW))
     openapi.check(document)
     monkeypatch.setattr(runners, "Grid", lambda grid: Koalad(document))
@@ -66,7 +66,7 @@ def told(monkeypatch: pytest.MonkeyPatch, prediction: Prediction, *, idle: bool 
 
 
 def test_a_sweep_is_a_line_and_what_is_out_of_order_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    headings, line, *more = told(monkeypatch, Prediction())
+    headings, line, *more = reported(monkeypatch, Prediction())
     assert headings.split("  ")[-1] == "NODES"
     assert line.split() == [
         "7",
@@ -92,14 +92,14 @@ def test_a_sweep_is_a_line_and_what_is_out_of_order_another(monkeypatch: pytest.
 
 
 def test_where_there_was_no_sweep_nothing_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(told(monkeypatch, Prediction(), idle=True)) == 1
+    assert len(reported(monkeypatch, Prediction(), idle=True)) == 1
 
 
-def test_what_was_predicted_of_the_last_hour_is_told_beside_what_came_true(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_prediction_of_the_last_hour_is_shown_beside_what_came_true(monkeypatch: pytest.MonkeyPatch) -> None:
     checks = Check(NOW, 9.0, 3.0), Check(NOW, 5.0, 4.0)
     prediction = Prediction(learned=Learned(checks=checks))
     prediction.observe(NOW, "alpha", 7)
-    assert told(monkeypatch, prediction)[-1] == (
+    assert reported(monkeypatch, prediction)[-1] == (
         "sweeps can expect 7.0 nodes in the next hour; "
         "of the last hour 5.0 were predicted, 4.0 came true (mean error 3.5)"
     )

@@ -206,7 +206,7 @@ def test_parameters_that_end_in_the_batch_of_a_reconnect_are_not_fed_again() -> 
     attempt = launcher.id
     ended = ParametersEnded(cluster="alpha", sweep=sweep, attempt=attempt, results=(result(1), result(7)))
     play.hints.clear()
-    play.tell(ClusterConnected(cluster="alpha", version="22.05"), ended)
+    play.apply(ClusterConnected(cluster="alpha", version="22.05"), ended)
     (feed,) = play.feeds()
     assert (feed.anew, feed.numbers) == (True, Intervals(((2, 6), (8, 20))))
 
@@ -295,7 +295,7 @@ def test_launchers_without_work_are_stopped() -> None:
     launchers = play.staying(sweep)
     play.ran(launchers[0], range(1, 10))
     doing = tuple((each.id, n, Instant(5)) for n, each in enumerate(launchers))
-    play.tell(LaunchersSeen(cluster="alpha", launchers=doing))
+    play.apply(LaunchersSeen(cluster="alpha", launchers=doing))
     assert play.staying(sweep) == launchers, "a fed parameter that no Launcher runs yet may start on any of them"
     play.ran(launchers[1], [10])
     assert [each.id for each in play.staying(sweep)] == [each.id for each in launchers[1:]]
@@ -333,10 +333,10 @@ def test_output_is_collected_before_a_sweep_is_done_and_no_node_is_held_meanwhil
     play.measure()
     assert play.launchers(sweep) == []
     assert play.staying(other), "a sweep that collects output leaves its nodes to others"
-    play.tell(HoldRequested(work=sweep))
+    play.apply(HoldRequested(work=sweep))
     assert (play.record(sweep).state, play.record(sweep).collecting) == (JobState.RUNNING, True)
     assert not any(isinstance(each, CollectOutput) for each in play.pending), "output is requested once"
-    play.tell(OutputCollected(job=sweep, files=8, size=80))
+    play.apply(OutputCollected(job=sweep, files=8, size=80))
     assert play.record(sweep).state is JobState.DONE
     check(play)
 
@@ -351,7 +351,7 @@ def test_missing_output_fails_a_sweep_and_a_cancel_needs_no_output() -> None:
         play.start_all(sweep)
         play.ran(play.staying(sweep)[0], play.want(sweep, "alpha", 4))
         play.go()
-        play.tell(event)
+        play.apply(event)
         assert str(play.record(sweep).state) == state
         assert play.record(sweep).reason is not None
         check(play)
@@ -362,7 +362,7 @@ def test_a_cancelled_sweep_keeps_the_results_so_far() -> None:
     sweep = play.sweep(100)
     play.start_all(sweep)
     play.want(sweep, "alpha", 8)
-    play.tell(CancelRequested(sweep))
+    play.apply(CancelRequested(sweep))
     play.ran(play.launchers(sweep)[0], [1, 2])
     play.go()
     assert play.record(sweep).state is JobState.CANCELLED
@@ -376,13 +376,13 @@ def test_a_held_sweep_returns_its_nodes_and_continues_where_it_stopped() -> None
     play.start_all(sweep)
     play.want(sweep, "alpha", 8)
     play.ran(play.staying(sweep)[0], [1, 2])
-    play.tell(HoldRequested(sweep))
+    play.apply(HoldRequested(sweep))
     play.back(sweep, "alpha", Intervals(((3, 8),)))
     play.go()
     assert play.record(sweep).state is JobState.HELD
     assert not play.launchers(sweep)
     play.measure()
-    play.tell(ReleaseRequested(sweep))
+    play.apply(ReleaseRequested(sweep))
     assert play.record(sweep).state is JobState.RUNNING
     assert play.holds(sweep) == {"alpha": 4}
     play.start_all(sweep)
@@ -395,13 +395,13 @@ def test_a_forced_cancel_waits_for_no_cluster() -> None:
     sweep = play.sweep(100)
     play.start_all(sweep)
     play.lose("beta")
-    play.tell(CancelRequested(sweep))
+    play.apply(CancelRequested(sweep))
     play.go()
     assert play.record(sweep).state is JobState.STOPPING
-    play.tell(CancelRequested(sweep, force=True))
-    play.tell()
+    play.apply(CancelRequested(sweep, force=True))
+    play.apply()
     play.go()
-    play.tell()
+    play.apply()
     assert play.record(sweep).state is JobState.CANCELLED
     assert len(play.pending_cancels) == 4
 
@@ -419,7 +419,7 @@ def test_a_new_runner_makes_the_others_shrink_and_they_grow_when_one_ends() -> N
     play.go()
     assert (play.holds(first), play.holds(second)) == ({"alpha": 4}, {"alpha": 4})
     play.start_all(second)
-    play.tell(CancelRequested(first))
+    play.apply(CancelRequested(first))
     play.go()
     assert play.holds(second) == {"alpha": 8}
     check(play)
@@ -440,7 +440,7 @@ def test_no_more_runners_are_active_than_max_runners() -> None:
     first, second = play.sweep(), play.sweep()
     assert play.record(second).state is JobState.WAITING
     assert [each.kind for each in play.history if each.job == second] == ["work_submitted", "sweep_waits"]
-    play.tell(CancelRequested(first))
+    play.apply(CancelRequested(first))
     play.go()
     assert play.record(second).state is JobState.RUNNING
 
@@ -457,7 +457,7 @@ def test_a_job_of_the_grid_is_placed_on_scavenged_nodes_at_once() -> None:
     assert play.holds(sweep) == {"alpha": 2}
     assert [each.details["nodes"] for each in play.history if each.kind == "sweep_preempted"] == [2]
     play.go()
-    play.tell()
+    play.apply()
     assert play.holds(sweep) == {"alpha": 2}, "it neither grows nor shrinks again before the job has its nodes"
     play.run(job)
     play.measure()
@@ -474,7 +474,7 @@ def test_processors_of_preemptible_launchers_that_are_listed_as_idle_count_once(
     sweep = play.sweep()
     play.start_all(sweep)
     shown = play.measurement("alpha")
-    play.tell(replace(shown, state=replace(shown.state, idle=4 * NODE, free_nodes=((NODE, 4),))))
+    play.apply(replace(shown, state=replace(shown.state, idle=4 * NODE, free_nodes=((NODE, 4),))))
     jobs = [play.submit(component(3 * NODE)), play.submit(component(2 * NODE))]
     assert [play.job(each).state for each in jobs] == [JobState.CLAIMING, JobState.WAITING]
 
@@ -505,7 +505,7 @@ def test_the_launcher_that_pulled_last_is_reclaimed_first() -> None:
     play.start_all(sweep)
     launchers = play.staying(sweep)
     pulled = tuple((each.id, 4, Instant(100 + n % 3)) for n, each in enumerate(launchers))
-    play.tell(LaunchersSeen(cluster="alpha", launchers=pulled))
+    play.apply(LaunchersSeen(cluster="alpha", launchers=pulled))
     assert set(play.engine.scavenger.running_parameters.values()) == {4}
     play.wanted["alpha"] = 4
     play.measure()
@@ -574,9 +574,9 @@ def test_a_launcher_that_does_not_start_is_withdrawn_and_tried_again_later() -> 
     pauses = []
     for _ in range(3):
         waiting = play.holds(sweep)
-        play.tell(after=Duration(29 * SECOND))
+        play.apply(after=Duration(29 * SECOND))
         assert play.holds(sweep) == waiting
-        play.tell(after=SECOND)
+        play.apply(after=SECOND)
         assert play.holds(sweep) == {}
         assert all(each.pilot and each.pilot.stop_reason == "withdrawn" for each in play.launchers(sweep))
         play.go()
@@ -594,13 +594,13 @@ def test_the_start_time_out_of_a_launcher_counts_from_the_end_of_its_staging() -
     """A large transfer may take long; in the queue the Launcher has no more time than any other."""
     play = SweepPlay(ONE)
     sweep = play.sweep(stage_in=("large",))
-    play.tell(after=START_TIMEOUT)
+    play.apply(after=START_TIMEOUT)
     waiting = play.staying(sweep)
     assert len(waiting) == 4
-    play.tell(*(AttemptSubmitted(attempt=each.id, batch_id=str(each.id)) for each in waiting))
-    play.tell(after=Duration(START_TIMEOUT - SECOND))
+    play.apply(*(AttemptSubmitted(attempt=each.id, batch_id=str(each.id)) for each in waiting))
+    play.apply(after=Duration(START_TIMEOUT - SECOND))
     assert len(play.staying(sweep)) == 4
-    play.tell(after=SECOND)
+    play.apply(after=SECOND)
     assert play.holds(sweep) == {}
     assert all(each.pilot and each.pilot.stop_reason == "withdrawn" for each in play.launchers(sweep))
 
@@ -608,9 +608,9 @@ def test_the_start_time_out_of_a_launcher_counts_from_the_end_of_its_staging() -
 def test_a_launcher_whose_files_never_arrive_is_withdrawn_at_the_claim_time_out() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep(stage_in=("large",))
-    play.tell(after=Duration(play.settings.claim_timeout - SECOND))
+    play.apply(after=Duration(play.settings.claim_timeout - SECOND))
     assert play.holds(sweep) == {"alpha": 4}
-    play.tell(after=SECOND)
+    play.apply(after=SECOND)
     assert play.holds(sweep) == {}
 
 
@@ -623,7 +623,7 @@ def test_a_lost_launcher_is_replaced_at_once_and_a_cluster_that_fails_repeatedly
         play.begin(launcher)
         play.end(launcher.id, 137, "killed")
         play.go()
-        play.tell()
+        play.apply()
     assert play.holds(sweep) == {"beta": 1}
     lost = [line.details for line in play.history if line.kind == "launcher_lost"]
     advice = f"`koala show {pilot_id(lost[0]['launcher'])}` shows its history."
@@ -632,7 +632,7 @@ def test_a_lost_launcher_is_replaced_at_once_and_a_cluster_that_fails_repeatedly
     assert play.record(sweep).excluded[0][0] == "alpha"
     why = play.engine.scavenger.why_no_more(play.now, play.record(sweep))["alpha"]
     assert why == "3 Launchers failed there in a row; the next comes in 10m"
-    play.tell(after=LEFT_OUT)
+    play.apply(after=LEFT_OUT)
     play.measure()
     assert play.holds(sweep) == {"alpha": 1, "beta": 1}
 
@@ -656,8 +656,8 @@ def test_a_launcher_that_cannot_be_submitted_counts_as_failed() -> None:
     sweep = play.sweep()
     for _ in range(3):
         (launcher,) = play.staying(sweep)
-        play.tell(SubmissionFailed(attempt=launcher.id, reason=BUSY_QUEUE))
-        play.tell()
+        play.apply(SubmissionFailed(attempt=launcher.id, reason=BUSY_QUEUE))
+        play.apply()
     assert play.holds(sweep) == {}
     assert play.record(sweep).state is JobState.RUNNING
     assert play.record(sweep).excluded
@@ -669,7 +669,7 @@ def test_a_launcher_that_drained_is_not_a_failure() -> None:
     for _ in range(4):
         (launcher,) = play.staying(sweep)
         play.begin(launcher)
-        play.tell(after=Duration(MINUTE))
+        play.apply(after=Duration(MINUTE))
         play.end(launcher.id)
         play.go()
         play.measure()
@@ -683,9 +683,9 @@ def test_a_sweep_that_every_cluster_refuses_fails() -> None:
     sweep = play.sweep()
     for _ in range(3):
         for launcher in play.staying(sweep):
-            play.tell(SubmissionFailed(attempt=launcher.id, reason=refusal))
-            play.tell()
-    play.tell()
+            play.apply(SubmissionFailed(attempt=launcher.id, reason=refusal))
+            play.apply()
+    play.apply()
     job = play.record(sweep)
     assert (job.state, job.reason and job.reason.code) == (JobState.FAILED, "no_such_account")
     check(play)
@@ -699,7 +699,7 @@ def test_launchers_that_exceed_their_walltime_are_not_a_refusal() -> None:
         (launcher,) = play.staying(sweep)
         play.begin(launcher)
         seen: dict[str, Any] = {"batch_id": "1", "state": "ended", "ending": "walltime", "at": play.now}
-        play.tell(BatchStatusSeen(attempt=launcher.id, **seen))
+        play.apply(BatchStatusSeen(attempt=launcher.id, **seen))
         play.go()
         play.measure()
     assert [line.details["code"] for line in play.history if line.kind == "launcher_lost"] == ["walltime_exceeded"] * 3
@@ -743,7 +743,7 @@ def test_a_node_on_which_everything_fails_is_excluded_if_others_work() -> None:
     play.start_all(sweep)
     play.want(sweep, "alpha", 40)
     good, bad, *_ = play.staying(sweep)
-    play.tell(LauncherSuspected(cluster="alpha", attempt=bad.id, host="n7"))
+    play.apply(LauncherSuspected(cluster="alpha", attempt=bad.id, host="n7"))
     assert bad in play.staying(sweep), "there is no success elsewhere yet"
     play.ran(good, [1, 2], host="n1")
     assert bad.id not in [each.id for each in play.staying(sweep)]
@@ -753,7 +753,7 @@ def test_a_node_on_which_everything_fails_is_excluded_if_others_work() -> None:
     assert len(play.staying(sweep)) == 3, "the idle node is the black hole"
     why = play.engine.scavenger.why_no_more(play.now, play.record(sweep))
     assert why == {"alpha": "what is idle there may be where everything failed at once"}
-    play.tell(CancelRequested(play.submit(component(4))))
+    play.apply(CancelRequested(play.submit(component(4))))
     play.end(good.id, 137, "killed")
     play.go()
     play.measure()
@@ -769,7 +769,7 @@ def test_a_suspected_launcher_with_a_later_success_is_kept() -> None:
     play.start_all(sweep)
     play.want(sweep, "alpha", 40)
     good, slow, *_ = play.staying(sweep)
-    play.tell(LauncherSuspected(cluster="alpha", attempt=slow.id, host="n7"))
+    play.apply(LauncherSuspected(cluster="alpha", attempt=slow.id, host="n7"))
     play.ran(slow, [1], host="n7")
     play.ran(good, [2], host="n1")
     assert slow in play.staying(sweep)
@@ -781,9 +781,9 @@ def test_launchers_are_trusted_when_the_program_fails_on_every_node() -> None:
     sweep = play.sweep()
     play.start_all(sweep)
     one, two = (each.id for each in play.staying(sweep))
-    play.tell(LauncherSuspected(cluster="alpha", attempt=one, host="n1"))
+    play.apply(LauncherSuspected(cluster="alpha", attempt=one, host="n1"))
     assert not [hint for hint in play.hints if isinstance(hint, TrustLauncher)]
-    play.tell(LauncherSuspected(cluster="alpha", attempt=two, host="n2"))
+    play.apply(LauncherSuspected(cluster="alpha", attempt=two, host="n2"))
     trusted = [hint.attempt for hint in play.hints if isinstance(hint, TrustLauncher)]
     assert trusted == [one, two]
 
@@ -802,7 +802,7 @@ def test_a_suspended_launcher_is_recorded_and_neither_replaced_nor_counted_as_lo
         """The sweep's history lines that follow a batch status of two Launchers."""
         begun = len(play.history)
         attempts = [each.id for each in launchers[:2]]
-        play.tell(*(BatchStatusSeen(attempt=each, batch_id="1", state=state, at=play.now) for each in attempts))
+        play.apply(*(BatchStatusSeen(attempt=each, batch_id="1", state=state, at=play.now) for each in attempts))
         play.measure()
         return [(line.kind, line.details["nodes"]) for line in play.history[begun:] if line.job == sweep]
 
@@ -854,7 +854,7 @@ def test_a_restored_store_replaces_its_launchers_by_new_ones_with_higher_numbers
     play.start_all(sweep)
     play.want(sweep, "alpha", 8)
     before = max(play.pilots).job
-    play.tell(StoreRestored(epoch=9, last_number=900))
+    play.apply(StoreRestored(epoch=9, last_number=900))
     assert {job.pilot.stop_reason for job in play.launchers(sweep) if job.pilot} == {"over"}
     play.go()
     play.measure()

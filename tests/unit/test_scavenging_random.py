@@ -61,7 +61,7 @@ class Walk:
 
     def want(self, dice: Random) -> None:
         if (sweep := self._sweep(dice)) is not None and (cluster := self._reachable(dice)):
-            self.play.tell(ParametersWanted(cluster=cluster, sweep=sweep, wanted=dice.randint(0, 30)))
+            self.play.apply(ParametersWanted(cluster=cluster, sweep=sweep, wanted=dice.randint(0, 30)))
 
     def run(self, dice: Random) -> None:
         """End parameters that the KCM holds, and some that it does not hold."""
@@ -73,7 +73,7 @@ class Walk:
         numbers = [*there.lowest(dice.randint(0, 9)), *(dice.randint(-1, 61) for _ in range(dice.randint(0, 2)))]
         rows = tuple(result(each, dice.choice((0, 0, 1))) for each in numbers)
         attempt = launcher.id
-        self.play.tell(ParametersEnded(cluster=cluster, sweep=sweep, attempt=attempt, results=rows))
+        self.play.apply(ParametersEnded(cluster=cluster, sweep=sweep, attempt=attempt, results=rows))
         self.out[sweep, cluster] = there - Intervals.numbers(numbers)
 
     def give_back(self, dice: Random) -> None:
@@ -81,7 +81,7 @@ class Walk:
             return
         sweep, cluster = dice.choice(held)
         numbers = self.out[sweep, cluster].lowest(dice.randint(1, 20)) | Intervals.numbers([dice.randint(1, 60)])
-        self.play.tell(
+        self.play.apply(
             ParametersReturned(cluster=cluster, sweep=JobId(sweep), numbers=numbers, begun=numbers.lowest(2))
         )
         self.out[sweep, cluster] -= numbers
@@ -104,13 +104,13 @@ class Walk:
     def suspect(self, dice: Random) -> None:
         if (launcher := self._running(dice)) is not None:
             attempt, cluster = launcher.id, launcher.cluster
-            self.play.tell(LauncherSuspected(cluster=cluster, attempt=attempt, host=f"n{dice.randint(1, 3)}"))
+            self.play.apply(LauncherSuspected(cluster=cluster, attempt=attempt, host=f"n{dice.randint(1, 3)}"))
 
     def ask(self, dice: Random) -> None:
         if (sweep := self._sweep(dice)) is not None:
             kind = dice.choice((HoldRequested, ReleaseRequested, ReleaseRequested))
             force = dice.random() < 0.3
-            self.play.tell(CancelRequested(sweep, force) if dice.random() < 0.3 else kind(sweep))
+            self.play.apply(CancelRequested(sweep, force) if dice.random() < 0.3 else kind(sweep))
 
     def others(self, dice: Random) -> None:
         """Change the number of waiting local jobs; sometimes submit a job of the grid."""
@@ -135,7 +135,7 @@ class Walk:
         self.play.go()
 
     def wait(self, dice: Random) -> None:
-        self.play.tell(after=Duration(dice.choice((1, 31, 700)) * SECOND))
+        self.play.apply(after=Duration(dice.choice((1, 31, 700)) * SECOND))
 
     # ---- invariants
 
@@ -200,10 +200,10 @@ class Walk:
             self.reach(Random(0))
         for work in self._work():
             if not work.state.final:
-                self.play.tell(CancelRequested(work.id))
+                self.play.apply(CancelRequested(work.id))
         for _ in range(3):
             self.play.go()
-            self.play.tell()
+            self.play.apply()
         self._check()
         assert all(work.state.final for work in self._work())
 

@@ -9,7 +9,7 @@ from koalapy.runtime.sdnotify import Notifier
 
 
 @pytest.mark.parametrize("abstract", [False, True], ids=["path", "abstract"])
-def test_what_is_said_arrives(abstract: bool, tmp_path: os.PathLike[str]) -> None:
+def test_what_is_sent_arrives(abstract: bool, tmp_path: os.PathLike[str]) -> None:
     name = f"{os.fspath(tmp_path)}/notify"[-100:]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind("\0" + name if abstract else name)

@@ -69,7 +69,7 @@ class Play:
         self.do(self.machine.received, wire.Welcome(wire.PROTOCOL, "1", self.now, "3.6", "fs0", "23.11"))
         return self
 
-    def talk(self) -> "Play":
+    def establish(self) -> "Play":
         return self.start().connect().welcome()
 
     def wake(self) -> list[Command]:
@@ -94,13 +94,13 @@ def test_a_session_begins_with_hello_and_takes_commands_after_welcome() -> None:
     play = Play().start().connect()
     hello, ping = (each.message for each in play.of(Send))
     assert (hello.epoch, hello.instance, type(ping)) == (1, INSTANCE, wire.Ping)
-    assert play.do(play.machine.send, lambda talk: talk.acknowledge(1, 1)) == []
+    assert play.do(play.machine.send, lambda establish: establish.acknowledge(1, 1)) == []
     play.welcome()
-    assert play.machine.state is State.TALKING
+    assert play.machine.state is State.OPEN
     assert [each.status.state for each in play.of(Report)] == ["connected"]
     assert play.events(ClusterConnected) == [ClusterConnected(cluster="vu", version="23.11", recalled=None)]
     assert play.machine.status.host == "fs0"
-    assert play.do(play.machine.send, lambda talk: talk.acknowledge(1, 1)) == [Send(wire.Acknowledge(1))]
+    assert play.do(play.machine.send, lambda establish: establish.acknowledge(1, 1)) == [Send(wire.Acknowledge(1))]
 
 
 def test_a_loss_is_delivered_once_for_each_reason() -> None:
@@ -120,8 +120,8 @@ def test_a_loss_is_delivered_once_for_each_reason() -> None:
 
 
 def test_a_message_for_one_session_is_not_sent_in_the_next() -> None:
-    play = Play().talk()
-    put_key = lambda talk: talk.put_key(ATTEMPT, "port", "1")  # noqa: E731
+    play = Play().establish()
+    put_key = lambda establish: establish.put_key(ATTEMPT, "port", "1")  # noqa: E731
     assert play.do(play.machine.send, put_key, 1)
     play.do(play.machine.cut, CUT)
     assert play.do(play.machine.send, put_key, 1) == []
@@ -136,7 +136,7 @@ def test_the_last_standing_hint_is_sent_after_each_welcome() -> None:
     play = Play().start()
 
     def watch(urgent: bool) -> Callable[[Any], Any]:
-        return lambda talk: talk.hint(WatchCluster(cluster="vu", urgent=urgent))
+        return lambda establish: establish.hint(WatchCluster(cluster="vu", urgent=urgent))
 
     play.do(play.machine.send, watch(False), standing=True)
     play.do(play.machine.send, watch(True), standing=True)
@@ -150,16 +150,16 @@ def test_the_last_standing_hint_is_sent_after_each_welcome() -> None:
 
 
 def test_files_are_staged_before_their_submit_is_sent() -> None:
-    play = Play().talk()
+    play = Play().establish()
     command = SubmitAttempt(
         cluster="vu", attempt=ATTEMPT, components=1, request=ComponentRequest(processors=1, executable="x"),
         walltime=Duration(MINUTE), barrier_timeout=Duration(MINUTE), stage_in=("data",), directory="/",
     )  # fmt: skip
-    assert play.do(play.machine.send, lambda talk: talk.send(3, command, True)) == [StageIn(3, command, True)]
+    assert play.do(play.machine.send, lambda establish: establish.send(3, command, True)) == [StageIn(3, command, True)]
 
 
 def test_a_key_of_a_program_is_passed_on() -> None:
-    play = Play().talk()
+    play = Play().establish()
     play.do(play.machine.received, wire.PutKey(str(tag_of(INSTANCE, ATTEMPT)), "port", "1"))
     assert play.commands == [PutKey(ATTEMPT, "port", "1")]
 
@@ -186,7 +186,7 @@ def test_a_refused_welcome_ends_its_session(verdict: Verdict, reason: str, state
 
 
 def test_events_after_the_end_of_a_session_change_nothing() -> None:
-    play = Play().talk()
+    play = Play().establish()
     play.do(play.machine.end, CUT)
     assert play.commands[0] == Close(CUT)
     assert play.do(play.machine.received, wire.Pong(1, play.now)) == []
@@ -195,14 +195,14 @@ def test_events_after_the_end_of_a_session_change_nothing() -> None:
     assert play.do(play.machine.probed, True) == []
 
 
-@pytest.mark.parametrize("state", [State.IDLE, State.DIALING, State.GREETING, State.TALKING, State.WAITING])
+@pytest.mark.parametrize("state", [State.IDLE, State.DIALING, State.GREETING, State.OPEN, State.WAITING])
 def test_a_link_can_be_closed_in_every_state(state: State) -> None:
     play = Play()
     if state is not State.IDLE:
         play.start()
-    if state in (State.GREETING, State.TALKING):
+    if state in (State.GREETING, State.OPEN):
         play.connect()
-    if state is State.TALKING:
+    if state is State.OPEN:
         play.welcome()
     if state is State.WAITING:
         play.do(play.machine.failed, OUT_OF_REACH)
@@ -225,7 +225,7 @@ def silent_until_lost(play: Play) -> float:
 
 
 def test_a_silent_session_ends_after_the_silence_time_out() -> None:
-    assert silent_until_lost(Play().talk()) == 15.0
+    assert silent_until_lost(Play().establish()) == 15.0
 
 
 def test_a_session_may_be_silent_for_longer_before_its_welcome() -> None:
@@ -237,11 +237,11 @@ def test_a_session_with_an_answered_login_may_be_silent_for_longer() -> None:
 
 
 def test_any_received_bytes_end_a_silence() -> None:
-    play = Play().talk()
+    play = Play().establish()
     for _ in range(20):
         play.wake()
         play.machine.alive(play.now)
-    assert play.machine.state is State.TALKING
+    assert play.machine.state is State.OPEN
 
 
 # ---- outages
@@ -293,7 +293,7 @@ def test_a_connection_that_answers_again_is_kept(when: str) -> None:
     for _ in range(3):
         play.wake()
         play.machine.alive(play.now)
-    assert play.machine.state is State.TALKING
+    assert play.machine.state is State.OPEN
 
 
 # ---- waits between tries
@@ -445,7 +445,7 @@ def test_after_any_events_the_machine_s_invariants_hold(events: list[tuple[str, 
             case "probed":
                 play.do(machine.probed, bool(later_ms % 3))
             case "send":
-                play.do(machine.send, lambda talk: talk.put_key(ATTEMPT, "a", "b"))
+                play.do(machine.send, lambda establish: establish.put_key(ATTEMPT, "a", "b"))
         for command in play.commands:
             if isinstance(command, Dial):
                 assert not dialing
@@ -466,12 +466,12 @@ def test_after_any_events_the_machine_s_invariants_hold(events: list[tuple[str, 
             wakeup = machine.next_wakeup()
             assert wakeup is not None
         assert (machine.state is State.ENDED) <= (lost is not None and lost.code == REPLACED.code)
-        assert machine.send(play.now, lambda talk: talk.hint(WatchCluster(cluster="vu", urgent=True))) == [] or (
-            machine.state is State.TALKING
-        )
+        assert machine.send(
+            play.now, lambda establish: establish.hint(WatchCluster(cluster="vu", urgent=True))
+        ) == [] or (machine.state is State.OPEN)
 
 
 def test_a_delivery_names_its_session() -> None:
-    play = Play().talk()
+    play = Play().establish()
     assert [each.delivery.session for each in play.of(Deliver)] == [("vu", 1)]
     assert isinstance(play.of(Deliver)[0].delivery, Delivery)

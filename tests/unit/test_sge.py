@@ -163,15 +163,15 @@ def test_describe_gives_the_version() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         pytest.param(Result(["qstat"], 0, "Usage:\nqstat [-f] [-a|-i|-r]\n", ""), id="slurm"),
         pytest.param(Result(["qstat"], 2, "", "qstat: invalid option -- 'h'\nusage: \nqstat [-f]\n"), id="pbs"),
     ],
 )
-def test_the_qstat_of_another_batch_system_is_recognized(told: Result) -> None:
+def test_the_qstat_of_another_batch_system_is_recognized(reported: Result) -> None:
     with pytest.raises(ClusterError) as caught:
-        sge.parse_describe(told)
+        sge.parse_describe(reported)
     assert caught.value.code == "batch_system_other"
 
 

@@ -168,6 +168,6 @@ def test_quotas_are_taken_off_what_is_idle() -> None:
     assert capacity("$fill_up", (4, 0), (4, 0), quotas=onehost).idle == 5
 
 
-def test_a_qmaster_that_is_down_tells_no_quotas() -> None:
+def test_a_qmaster_that_is_down_reports_no_quotas() -> None:
     with pytest.raises(TransientError):
         room(CLUSTER, printed("", 1, "error: commlib error: got select error (Connection refused)\n"))

@@ -42,11 +42,11 @@ JOB = BatchJob(
 class Qmaster:
     """Answers as the recorded one did, but for environments that it has not, and other words in what it tells."""
 
-    def __init__(self, *lacks: str, quota: str = "", **says: str) -> None:
+    def __init__(self, *lacks: str, quota: str = "", **shows: str) -> None:
         self.asked: list[str] = []
         self.up = True
         self.quota = QUOTAS.format(quota) if quota else ""
-        self.lacks, self.says = lacks, says
+        self.lacks, self.shows = lacks, shows
 
     def run(self, argv: list[str], timeout: float = 0, handle: Handle | None = None) -> Ran:
         self.asked.append(argv[0] if argv[0] != "sh" else "qsub -w v" if argv[3] == "qsub" else argv[3])
@@ -69,9 +69,9 @@ class Qmaster:
         return result(RECORDED["taken"][line.split()[2]])
 
     def _every(self) -> Result:
-        told = ["pe_name " + each for each in RECORDED["every"]["stdout"].split("pe_name ")[1:]]
-        left = "".join(each for each in told if each.split()[1] not in self.lacks)
-        for old, new in self.says.items():
+        reported = ["pe_name " + each for each in RECORDED["every"]["stdout"].split("pe_name ")[1:]]
+        left = "".join(each for each in reported if each.split()[1] not in self.lacks)
+        for old, new in self.shows.items():
             left = left.replace(old, new)
         return Result([], 0, left, "")
 
@@ -196,7 +196,7 @@ class Cluster:
         return self._operations.submit(do.SubmitJob(tag), handle or Handle())
 
 
-def test_launchers_go_where_they_are_best_and_others_where_the_grid_file_says(tmp_path: Path) -> None:
+def test_launchers_go_where_they_are_best_and_others_where_the_grid_file_names(tmp_path: Path) -> None:
     qmaster = Qmaster()
     cluster = Cluster(tmp_path, qmaster)
     assert cluster.environment(tag(7)) == "mpi"

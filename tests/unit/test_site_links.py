@@ -332,7 +332,7 @@ def test_a_first_frame_that_is_no_hello_is_refused(hostile: Hostile, first: byte
     hostile.counts("garbage")
 
 
-def test_one_that_says_nothing_is_refused_after_a_while(hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_sends_nothing_is_refused_after_a_while(hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "_HELLO_S", 0.5)
     channel = dial(hostile.site, hostile.lyon)
 
@@ -386,7 +386,7 @@ def test_a_flood_from_many_addresses_ends_with_its_time_outs(hostile: Hostile, m
     ],
     ids=["garbage", "unknown", "bad value", "second hello"],
 )
-def test_a_neighbour_that_talks_nonsense_loses_its_session_and_changes_nothing(hostile: Hostile, frame: bytes) -> None:
+def test_a_neighbour_that_sends_nonsense_loses_its_session_and_changes_nothing(hostile: Hostile, frame: bytes) -> None:
     channel = hostile.greet()
     until(lambda: hostile.site.is_connected("lyon"))
     channel.write(frame)

@@ -84,7 +84,7 @@ class Side:
                 self.got.append(event.processors)
         if delivery.acknowledge is not None:
             _, epoch, number = delivery.acknowledge
-            self.perform(self.machine.send(self.link.now, lambda talk: talk.acknowledge(number), epoch))
+            self.perform(self.machine.send(self.link.now, lambda dialogue: dialogue.acknowledge(number), epoch))
 
     def dialled(self) -> None:
         """End a dial: the connection stands, and the machine learns of it."""
@@ -133,7 +133,7 @@ class Side:
         self.outgoing._waiting[number] = ReportFree(neighbour=self.other, processors=number)
         self.outgoing.highest = number
         command = self.outgoing._waiting[number]
-        self.perform(self.machine.send(self.link.now, lambda talk: talk.send(number, command)))
+        self.perform(self.machine.send(self.link.now, lambda dialogue: dialogue.send(number, command)))
 
 
 class Link:
@@ -190,7 +190,7 @@ class Link:
         for _ in range(10_000):
             if self.step(next(turns, 0)):
                 continue
-            if all(side.machine.state is State.TALKING for side in self.sides.values()):
+            if all(side.machine.state is State.OPEN for side in self.sides.values()):
                 return
             waiting = [side for side in self.sides.values() if side.machine.state is State.WAITING]
             assert waiting, [side.machine.state for side in self.sides.values()]
@@ -242,15 +242,15 @@ def test_a_site_that_never_dials_takes_what_it_is_offered() -> None:
     link = machine(dials=False)
     assert link.start(NOW) == []
     assert (link.state, link.next_wakeup()) == (State.WAITING, None)
-    talk = conversation()
-    commands = link.offered(NOW, talk, hello(), 1, kept=True)
+    dialogue = conversation()
+    commands = link.offered(NOW, dialogue, hello(), 1, kept=True)
     assert [type(each) for each in commands] == [Adopt, Send, Report, Deliver]
-    assert link.state is State.TALKING
+    assert link.state is State.OPEN
     link.cut(NOW, CUT)
     assert (link.state, link.next_wakeup()) == (State.WAITING, None)
 
 
-@pytest.mark.parametrize(("kept", "state"), [(True, State.TALKING), (False, State.GREETING)])
+@pytest.mark.parametrize(("kept", "state"), [(True, State.OPEN), (False, State.GREETING)])
 def test_of_two_connections_at_one_time_that_of_the_first_name_stays(kept: bool, state: State) -> None:
     link, offer = machine(), conversation(2)
     link.start(NOW)
@@ -285,7 +285,7 @@ def test_a_dial_that_an_offer_has_overtaken_is_given_up_without_a_hello() -> Non
     link.offered(NOW, conversation(1), hello(), 1, kept=False)
     assert link.connected(NOW, dialled) == [Decline(dialled)]
     assert link.not_connected(NOW, UNREACHABLE) == []
-    assert link.state is State.TALKING
+    assert link.state is State.OPEN
 
 
 @pytest.mark.parametrize(
@@ -311,40 +311,40 @@ def test_what_the_neighbour_has_committed_is_not_sent_again() -> None:
     assert outgoing.put(4, ReportFree(neighbour="b", processors=4))
     assert not outgoing.put(4, ReportFree(neighbour="b", processors=4))
     outgoing.put(7, ReportFree(neighbour="b", processors=7))  # replaces the report before it
-    talk = conversation(outgoing=outgoing, received_from="store-b", received=3)
-    assert talk.received(NOW, hello(received_from="store-a", received=6)).messages == (
+    dialogue = conversation(outgoing=outgoing, received_from="store-b", received=3)
+    assert dialogue.received(NOW, hello(received_from="store-a", received=6)).messages == (
         SiteMessage(7, {"type": "free_processors", "processors": 7}),
     )
-    committed = talk.received(NOW, SiteAcknowledge(7)).commands
+    committed = dialogue.received(NOW, SiteAcknowledge(7)).commands
     assert committed == (Deliver(Delivery(confirmed=(7,), session=("site:b", 1))),)
-    assert talk.received(NOW, SiteAcknowledge(7)).commands == ()
+    assert dialogue.received(NOW, SiteAcknowledge(7)).commands == ()
 
 
 def test_a_message_is_delivered_with_its_number_and_acknowledged_after_its_commit() -> None:
-    talk = conversation(received_from="store-b", received=3)
-    greeted = talk.received(NOW, hello()).commands
+    dialogue = conversation(received_from="store-b", received=3)
+    greeted = dialogue.received(NOW, hello()).commands
     connected = NeighbourConnected(neighbour="b", instance="store-b")
     assert greeted == (Deliver(Delivery(events=(connected,), session=("site:b", 1))),)
     body = {"type": "free_processors", "processors": 12}
     event = FreeReported(neighbour="b", instance="store-b", number=8, processors=12)
     delivery = Delivery(events=(event,), acknowledge=("site:b", 1, 8), session=("site:b", 1))
-    assert talk.received(NOW, SiteMessage(8, body)).commands == (Deliver(delivery),)
-    assert talk.received(NOW, SiteMessage(3, body)).messages == (SiteAcknowledge(3),)
-    assert talk.acknowledge(8).messages == (SiteAcknowledge(8),)
-    assert talk.received(NOW, SiteMessage(8, body)).messages == (SiteAcknowledge(8),)
+    assert dialogue.received(NOW, SiteMessage(8, body)).commands == (Deliver(delivery),)
+    assert dialogue.received(NOW, SiteMessage(3, body)).messages == (SiteAcknowledge(3),)
+    assert dialogue.acknowledge(8).messages == (SiteAcknowledge(8),)
+    assert dialogue.received(NOW, SiteMessage(8, body)).messages == (SiteAcknowledge(8),)
 
 
 @pytest.mark.parametrize("body", [{}, {"type": "x"}, {"type": "free_processors", "processors": -1}])
 def test_a_body_that_cannot_be_understood_ends_the_session(body: dict[str, Any]) -> None:
-    talk = conversation()
-    talk.received(NOW, hello())
+    dialogue = conversation()
+    dialogue.received(NOW, hello())
     with pytest.raises(MessageError):
-        talk.received(NOW, SiteMessage(1, body))
+        dialogue.received(NOW, SiteMessage(1, body))
 
 
 def test_nothing_is_taken_before_the_hello() -> None:
-    talk = conversation()
+    dialogue = conversation()
     body = {"type": "free_processors", "processors": 12}
-    assert talk.received(NOW, SiteMessage(1, body)).commands == ()
-    assert talk.received(NOW, SiteAcknowledge(1)).commands == ()
-    assert talk.received(NOW, SitePing()).messages == (SitePong(),)
+    assert dialogue.received(NOW, SiteMessage(1, body)).commands == ()
+    assert dialogue.received(NOW, SiteAcknowledge(1)).commands == ()
+    assert dialogue.received(NOW, SitePing()).messages == (SitePong(),)

@@ -42,18 +42,18 @@ class Sites:
 
     def submit(self, site: str, number: int, processors: int = 1, dttl: int = 9) -> messages.RequestId:
         identity = messages.RequestId(site, number)
-        self.tell(site, messages.RequestSubmitted(messages.ResourceRequest(identity, "ada", processors, dttl)))
+        self.apply(site, messages.RequestSubmitted(messages.ResourceRequest(identity, "ada", processors, dttl)))
         return identity
 
     def release(self, identity: messages.RequestId) -> None:
         del self.granted[identity]
-        self.tell(identity.site, messages.LeaseReturned(None, identity))
+        self.apply(identity.site, messages.LeaseReturned(None, identity))
 
     def cancel(self, identity: messages.RequestId) -> None:
         self.granted.pop(identity, None)
-        self.tell(identity.site, messages.RequestCancelled(None, identity))
+        self.apply(identity.site, messages.RequestCancelled(None, identity))
 
-    def tell(self, site: str, *events: messages.Event) -> None:
+    def apply(self, site: str, *events: messages.Event) -> None:
         for command in self.managers[site].handle(self.now, events):
             self.sent.append((site, command))
             if isinstance(command, messages.GrantLease):
@@ -66,7 +66,7 @@ class Sites:
     def deliver(self, link: tuple[str, str]) -> None:
         sender, to = link
         command = self.links[link].popleft()
-        self.tell(to, ARRIVES_AS[type(command)](sender, *command[1:]))
+        self.apply(to, ARRIVES_AS[type(command)](sender, *command[1:]))
 
     @property
     def busy_links(self) -> list[tuple[str, str]]:
@@ -86,7 +86,7 @@ class Sites:
         for name, manager in self.managers.items():
             at = manager.next_wakeup()
             if at is not None and at <= self.now:
-                self.tell(name)
+                self.apply(name)
         return True
 
     def go_on(self, cycles: int) -> None:
@@ -169,7 +169,7 @@ def test_a_neighbours_request_that_goes_on_keeps_nobody_waiting() -> None:
     sites.wake()
     sites.settle()
     request = messages.ResourceRequest(messages.RequestId("x", 1), "ada", 2, 0)
-    sites.tell("a", messages.RequestDelegated("b", request))
+    sites.apply("a", messages.RequestDelegated("b", request))
     behind = sites.submit("a", 4)
     sites.release(running)
     sites.rest()
@@ -228,10 +228,10 @@ def test_a_request_is_taken_once_an_hour_and_round(later: int, number: int, take
     """Even if it could be served now: whoever asks again in the same round asks in a circle."""
     sites = pair()
     request = messages.ResourceRequest(messages.RequestId("x", 1), "ada", 9, 0)
-    sites.tell("b", messages.RequestDelegated("a", request))
+    sites.apply("b", messages.RequestDelegated("a", request))
     assert sites.links["b", "a"].popleft() == messages.RejectRequest("a", request.id, 4)
     sites.now = Instant(sites.now + later)
-    sites.tell("b", messages.RequestDelegated("a", request._replace(processors=1, round=number)))
+    sites.apply("b", messages.RequestDelegated("a", request._replace(processors=1, round=number)))
     sites.wake()
     assert (messages.OfferLease in [type(message) for message in sites.links["b", "a"]]) == taken
 
@@ -242,16 +242,16 @@ def test_the_next_target_is_asked_at_once_after_a_rejection(began_at: str) -> No
     sites = Sites(b={"neighbours": dict.fromkeys("acd", Relation.SIBLING)})
     request = messages.ResourceRequest(messages.RequestId(began_at, 1), "ada", 2, 3)
     if began_at == "b":
-        sites.tell("b", messages.RequestRejected("a", messages.RequestId("x", 1), 0))  # nothing is free there
-        sites.tell("b", messages.RequestSubmitted(request))
+        sites.apply("b", messages.RequestRejected("a", messages.RequestId("x", 1), 0))  # nothing is free there
+        sites.apply("b", messages.RequestSubmitted(request))
         sites.wake()
     else:
-        sites.tell("b", messages.RequestDelegated("a", request))
+        sites.apply("b", messages.RequestDelegated("a", request))
     for target in ("c", "d"):
         last = sites.sent[-1][1]
         assert isinstance(last, messages.DelegateRequest)
         assert last.to == target
-        sites.tell("b", messages.RequestRejected(target, request.id, 0))
+        sites.apply("b", messages.RequestRejected(target, request.id, 0))
     refused = ("b", messages.RejectRequest("a", request.id, 0)) in sites.sent
     assert refused == (began_at == "a")
 
@@ -301,7 +301,7 @@ def test_a_request_that_is_cancelled_while_it_waits_at_a_neighbour_is_not_served
 def test_a_lease_for_a_request_that_is_not_here_goes_back() -> None:
     sites = pair()
     lease = messages.Lease(messages.RequestId("a", 7), "b", 1, BEGIN)
-    sites.tell("a", messages.LeaseOffered("b", lease))
+    sites.apply("a", messages.LeaseOffered("b", lease))
     assert ("a", messages.ReturnLease("b", lease.id)) in sites.sent
 
 
@@ -317,12 +317,12 @@ def test_a_neighbour_that_has_room_again_is_asked_again() -> None:
     assert sites.granted[identity].source == "b"
 
 
-def test_whoever_refused_is_asked_in_a_new_round_once_it_says_that_it_has_room() -> None:
+def test_a_refuser_is_asked_in_a_new_round_once_it_reports_room() -> None:
     sites = Sites(a={"neighbours": {"b": Relation.SIBLING}})
     identity = sites.submit("a", 1, processors=4)
     sites.wake()
-    sites.tell("a", messages.RequestRejected("b", identity, 0))
-    sites.tell("a", messages.FreeReported("b", 4))
+    sites.apply("a", messages.RequestRejected("b", identity, 0))
+    sites.apply("a", messages.FreeReported("b", 4))
     sites.wake()
     asked = [command.request.round for _, command in sites.sent if isinstance(command, messages.DelegateRequest)]
     assert asked == [0, 1]
@@ -349,7 +349,7 @@ def test_processors_that_go_are_not_given_again() -> None:
     sites = pair(neighbours={})
     first = sites.submit("a", 1, processors=2)
     sites.rest()
-    sites.tell("a", messages.ProcessorsChanged(1))
+    sites.apply("a", messages.ProcessorsChanged(1))
     second = sites.submit("a", 2)
     sites.rest()
     assert second not in sites.granted

@@ -271,16 +271,16 @@ def begin(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
 class Shell:
     """A BatchSystem whose commands are noted: sbatch answers 8, or refuses as it would."""
 
-    def __init__(self, submitter: Submitter, *says: str) -> None:
+    def __init__(self, submitter: Submitter, *shows: str) -> None:
         self.ran: list[str] = []
-        self._says = says
+        self._shows = shows
         self.batch = BatchSystem(slurm, BatchSettings("me"), runner=self._run, submitter=submitter)
 
     def _run(self, argv: list[str], timeout: float, handle: Handle | None) -> Ran:
         if handle is not None and not handle.begin():
             return Ran(Result(argv, None, "", ""), 0)
         self.ran.append(argv[0])
-        return Ran(Result(argv, 1, "", *self._says) if self._says else Result(argv, 0, "8\n", ""), 0)
+        return Ran(Result(argv, 1, "", *self._shows) if self._shows else Result(argv, 0, "8\n", ""), 0)
 
     def submit(self, what: str, handle: Handle | None = None, job: BatchJob = JOB) -> str:
         return self.batch.submit(job, what, handle or Handle())

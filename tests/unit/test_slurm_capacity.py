@@ -283,7 +283,7 @@ def test_the_configuration_is_asked_for_seldom() -> None:
     assert slurm.cache_seconds(answers[3]._replace(exit_status=1)) == 0
 
 
-def test_while_the_list_of_jobs_says_the_same_nothing_else_is_asked() -> None:
+def test_while_the_list_of_jobs_is_the_same_nothing_else_is_asked() -> None:
     """What a poll every second costs is one squeue; a job that comes or goes has all of it asked anew."""
     asked: list[str] = []
     answers = {"squeue": "", "sinfo": IDLE, "show assoc_mgr": "", "show config": CONFIG}

@@ -76,7 +76,7 @@ REFUSED = readings.refused(ALL)
 
 @pytest.mark.parametrize(("sample", "error"), REFUSED, ids=[sample.name for sample, _ in REFUSED])
 def test_a_refusal_names_whose_move_it_is_and_what_is_wrong(sample: Sample, error: BatchError) -> None:
-    assert readings.says_whose_move_it_is(sample, error)
+    assert readings.names_whose_move_it_is(sample, error)
 
 
 def test_a_squeue_in_json_with_errors_is_no_list_of_no_jobs() -> None:

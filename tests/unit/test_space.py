@@ -218,7 +218,7 @@ def test_a_column_stands_below_its_heading(tmp_path: Path) -> None:
     assert all_of(lines_space(0, 3), read_line=found.read) == ["1", "2", "3"]
 
 
-def test_a_file_that_is_not_as_it_was_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_as_it_was_is_reported(tmp_path: Path) -> None:
     found = written(tmp_path, b"a,b\n1\n")
     with pytest.raises(ValueError, match="data/in:2 has no column 2"):
         Compiled(lines_space(1, 2), ["{x}"], found.read).of(1)
@@ -226,7 +226,7 @@ def test_a_file_that_is_not_as_it_was_is_told(tmp_path: Path) -> None:
         found.read("other", 0)
 
 
-def test_a_file_that_shrinks_is_told(tmp_path: Path) -> None:
+def test_a_file_that_shrinks_is_reported(tmp_path: Path) -> None:
     found = written(tmp_path, b"a\n" * 1000)
     assert found.read("data/in", 0) == b"a"
     (tmp_path / "data/in").write_bytes(b"a\n")

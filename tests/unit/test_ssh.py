@@ -40,7 +40,7 @@ def test_a_host_that_does_not_exist(tmp_path: Path) -> None:
     assert "no-such-host.invalid" in error.message
 
 
-def test_a_host_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_sends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a paused head node does: its kernel still takes the connection."""
     monkeypatch.setattr(ssh_route, "BANNER_S", 0.5)
     with socket.create_server((server.HOST, 0)) as listener:

@@ -99,7 +99,7 @@ def test_include_and_match_are_resolved_as_openssh_does(tmp_path: Path, config: 
     assert found.identities == (os.path.expanduser("~/.ssh/me@fs0.cluster.example"), "/keys/second")
 
 
-def test_what_the_grid_file_says_goes_first(config: Config) -> None:
+def test_what_the_grid_file_sets_goes_first(config: Config) -> None:
     file = config("Host fs0\n    User other\n    Port 2222\n    HostName real\n")
     assert resolve("fs0", "me", 22, file)[:3] == ("real", "me", 22)
     assert resolve("fs0", file=file)[:3] == ("real", "other", 2222)
@@ -119,14 +119,14 @@ def test_defaults_are_openssh_s(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked._replace(identities=(), known_hosts=()) == read._replace(identities=(), known_hosts=())
 
 
-def test_words_that_say_none_and_no(config: Config) -> None:
+def test_words_that_mean_none_and_no(config: Config) -> None:
     lines = ["IdentityAgent none", "ProxyJump none", "PasswordAuthentication no", "BatchMode yes", "HostKeyAlias key"]
     found = resolve("fs0", file=config("Host *\n    " + "\n    ".join(lines)))
     assert (found.agent, found.jumps, found.methods, found.alias) == (None, (), ("publickey",), "key")
 
 
 @pytest.mark.parametrize("openssh", [True, False], ids=["openssh", "paramiko"])
-def test_a_configuration_that_cannot_be_read_says_so(
+def test_a_configuration_that_cannot_be_read_is_reported(
     tmp_path: Path, config: Config, monkeypatch: pytest.MonkeyPatch, openssh: bool
 ) -> None:
     if not openssh:
@@ -312,7 +312,7 @@ def test_a_wrong_host_key_is_not_passed_over(sshd: Any, gate: Any, tmp_path: Pat
     assert error.code == "wrong_host_key"
 
 
-def test_reachable_needs_a_server_that_speaks(sshd: Any, tmp_path: Path) -> None:
+def test_reachable_needs_a_server_that_sends(sshd: Any, tmp_path: Path) -> None:
     connection = ssh_to(sshd)
     assert connection.reachable(1) is None
     assert lets_in(connection, tmp_path)

@@ -10,7 +10,7 @@ import pytest
 from koalapy_adapters.start_lock import StartLock, held_by, take
 
 
-def test_the_first_has_it_and_the_others_are_told(tmp_path: Path) -> None:
+def test_the_first_has_it_and_the_others_learn_it(tmp_path: Path) -> None:
     first, second = StartLock("taken", "a wrapper"), StartLock("void", "a KCM")
     assert held_by(str(tmp_path)) is None
     assert take(str(tmp_path), first) == first
@@ -40,7 +40,7 @@ def test_of_many_at_once_one_wins(tmp_path: Path) -> None:
         assert [name for name, winner in seen if name == winner] == [seen[0][1]]
 
 
-def test_what_the_link_call_said_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_link_call_returned_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On NFS the reply may be lost and the call sent again: it fails though the link is there (open(2), O_EXCL)."""
     link = os.link
 

@@ -88,7 +88,7 @@ def streams(sent: list[Any]) -> ClusterStreams:
     return ClusterStreams(Duration(MINUTE), sent.append, lambda: Instant(0))
 
 
-def test_a_cluster_speaks_only_for_the_streams_of_its_link(streams: ClusterStreams, sent: list[Any]) -> None:
+def test_a_cluster_sends_only_for_the_streams_of_its_link(streams: ClusterStreams, sent: list[Any]) -> None:
     stream = streams.open(ATTEMPT, TAG, 0, 8080)
     number = sent.pop().stream
     streams.received(StreamState(OTHER, number, 0, 0))

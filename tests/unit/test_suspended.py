@@ -23,34 +23,34 @@ def begun() -> tuple[SweepPlay, JobId, list[Attempt]]:
 def see(play: SweepPlay, launchers: list[Attempt], state: str, ending: str = "") -> None:
     """The batch system's word of these."""
     attempts = [each.id for each in launchers]
-    told: dict[str, Any] = {"batch_id": "1", "state": state, "ending": ending, "at": play.now}
-    play.tell(*(BatchStatusSeen(attempt=each, **told) for each in attempts))
+    reported: dict[str, Any] = {"batch_id": "1", "state": state, "ending": ending, "at": play.now}
+    play.apply(*(BatchStatusSeen(attempt=each, **reported) for each in attempts))
     play.measure()
 
 
 def reconnect(play: SweepPlay) -> None:
     """Its Launchers are unknown until they are heard of again."""
-    play.tell(ClusterLost(cluster="alpha", reason=UNREACHABLE))
-    play.tell(ClusterConnected(cluster="alpha", version="22.05"))
+    play.apply(ClusterLost(cluster="alpha", reason=UNREACHABLE))
+    play.apply(ClusterConnected(cluster="alpha", version="22.05"))
 
 
-def told(play: SweepPlay, sweep: JobId) -> list[str]:
+def reported(play: SweepPlay, sweep: JobId) -> list[str]:
     return [line.kind for line in play.history if line.job == sweep and line.kind.endswith(("suspended", "resumed"))]
 
 
-def test_that_it_stands_still_is_told_once_and_that_it_goes_on_wherever_koalad_was_meanwhile() -> None:
+def test_that_it_stands_still_is_reported_once_and_that_it_goes_on_wherever_koalad_was_meanwhile() -> None:
     play, sweep, launchers = begun()
     see(play, launchers[:2], "suspended")
     reconnect(play)
     see(play, launchers[:2], "suspended")
     play.restart()
     see(play, launchers[:2], "suspended")
-    assert told(play, sweep) == ["sweep_suspended"]
+    assert reported(play, sweep) == ["sweep_suspended"]
     reconnect(play)
     see(play, launchers, "running")
     reconnect(play)
     see(play, launchers, "running")
-    assert told(play, sweep) == ["sweep_suspended", "sweep_resumed"]
+    assert reported(play, sweep) == ["sweep_suspended", "sweep_resumed"]
 
 
 def test_those_that_stood_still_until_their_walltime_have_not_failed() -> None:

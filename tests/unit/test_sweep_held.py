@@ -50,7 +50,7 @@ def test_the_last_request_counts_while_a_sweep_returns_its_nodes(
 ) -> None:
     play = started_sweep()
     for event in requests:
-        play.tell(event)
+        play.apply(event)
     if restarted:
         play.restart()
     assert play.record(SWEEP).state is JobState.STOPPING
@@ -62,28 +62,28 @@ def test_the_last_request_counts_while_a_sweep_returns_its_nodes(
 
 def test_a_sweep_that_returns_its_nodes_accepts_hold_and_release_by_its_next_state() -> None:
     play = started_sweep()
-    play.tell(HELD)
+    play.apply(HELD)
     assert [each.refusal(SWEEP, play.record(SWEEP)) for each in (HOLD, RELEASE)] == [None, None]
-    play.tell(UNHELD)
+    play.apply(UNHELD)
     assert HOLD.refusal(SWEEP, play.record(SWEEP)) is None
     assert "is not held" in str(RELEASE.refusal(SWEEP, play.record(SWEEP)))
-    play.tell(ENDED)
+    play.apply(ENDED)
     assert [each.refusal(SWEEP, play.record(SWEEP)) is None for each in (HOLD, RELEASE)] == [False, False]
 
 
 def test_the_explanation_of_a_stopping_sweep_names_the_clusters_it_waits_for() -> None:
     play = started_sweep()
     ends = " waits for the end of its Launchers on alpha, beta."
-    play.tell(HELD)
+    play.apply(HELD)
     assert explanation(play) == "It gives its nodes back, to be held, and" + ends
-    play.tell(UNHELD)
+    play.apply(UNHELD)
     assert explanation(play) == "It gives its nodes back before it goes on, and" + ends
-    play.tell(ENDED)
+    play.apply(ENDED)
     assert explanation(play) == "It is stopping, and" + ends
     stuck = play.launchers(SWEEP)[0]
     assert play.record(SWEEP).outcome is Outcome.CANCELLED
     why = Reason("stuck", "cluster", "The batch system does not end it.", "Ask its administrator.")
-    play.tell(AttemptStuck(attempt=stuck.id, reason=why))
+    play.apply(AttemptStuck(attempt=stuck.id, reason=why))
     assert "on alpha (The batch system does not end it), beta. Ask" in explanation(play)
     assert explanation(play).endswith("Ask its administrator. `koala cancel --force 1` does not wait for it.")
 
@@ -93,11 +93,11 @@ def test_no_parameter_is_out_after_the_end_of_a_sweep(held: bool) -> None:
     """The KCM returns its inventory later, or not at all."""
     play = started_sweep()
     if held:
-        play.tell(HELD)
+        play.apply(HELD)
         play.go()
         assert play.record(SWEEP).state is JobState.HELD
     assert play.record(SWEEP).out
-    play.tell(ENDED)
+    play.apply(ENDED)
     play.go()
     play.back(SWEEP, "alpha", Intervals(((1, 8),)))
     assert (play.record(SWEEP).state, play.record(SWEEP).out) == (JobState.CANCELLED, ())

@@ -49,7 +49,7 @@ def test_an_order_that_feeds_nothing_to_held_nodes_is_reported() -> None:
     [still] = play.engine.scavenger.faults(sweep)
     assert "nothing to alpha, where nodes are held for it, of 100 that wait" in still
     assert [line.details["message"] for line in play.history if line.kind == "policy_failed"] == [fault]
-    play.tell(ClusterLost(cluster="alpha", reason=UNREACHABLE))
+    play.apply(ClusterLost(cluster="alpha", reason=UNREACHABLE))
     play.back(sweep, "beta", Intervals(((8, 8),)))
     play.want(sweep, "beta", 1)
     assert play.engine.scavenger.faults(sweep) == ()

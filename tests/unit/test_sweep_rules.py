@@ -30,7 +30,7 @@ def play_with_rules(offset: Duration = Duration(0), **rules: Any) -> SweepPlay:
 def show(play: SweepPlay, **state: Any) -> None:
     """Deliver the next measurement of alpha with the given fields."""
     measured = play.measurement("alpha")
-    play.tell(replace(measured, state=replace(measured.state, **state)))
+    play.apply(replace(measured, state=replace(measured.state, **state)))
 
 
 @pytest.mark.parametrize(("busy", "held"), [(2, {"alpha": 2}), (3, {})])
@@ -108,7 +108,7 @@ def test_the_history_counts_the_parameters_that_start_again() -> None:
     sweep = play.sweep()
     play.start_all(sweep)
     running = tuple((each.id, 3, Instant(7)) for each in play.staying(sweep))
-    play.tell(LaunchersSeen(cluster="alpha", launchers=running))
+    play.apply(LaunchersSeen(cluster="alpha", launchers=running))
     play.wanted["alpha"] = 2 * NODE
     play.measure()
     recorded = [line.details for line in play.history if line.kind == "sweep_preempted"]
@@ -120,7 +120,7 @@ def test_all_processors_of_a_launcher_s_node_are_charged_from_start_to_end() -> 
     sweep = play.sweep(8)
     play.start_all(sweep)
     [launcher] = play.staying(sweep)
-    play.tell(after=Duration(MINUTE))
+    play.apply(after=Duration(MINUTE))
     play.end(launcher.id, 137, "killed")
     play.go()
     ended = play.pilots[launcher.id]

@@ -78,7 +78,7 @@ def done(play: SweepPlay) -> None:
     play.want(sweep, "alpha", 3)
     play.ran(play.staying(sweep)[0], (1, 2, 3))
     assert (play.record(sweep).state, play.record(sweep).collecting) == (S.RUNNING, True)
-    play.tell(OutputCollected(job=sweep))
+    play.apply(OutputCollected(job=sweep))
     play.go()
     assert play.record(sweep).state is S.DONE
     assert sweep not in play.engine.records.sweeps
@@ -86,23 +86,23 @@ def done(play: SweepPlay) -> None:
 
 def without_nodes(play: SweepPlay) -> None:
     sweep = play.sweep(3, cluster="nowhere")
-    play.tell()
+    play.apply()
     play.measure()
     assert play.record(sweep).state is S.FAILED
 
 
 def held_while_it_runs(play: SweepPlay) -> None:
     sweep = play.sweep()
-    play.tell(HoldRequested(sweep))
+    play.apply(HoldRequested(sweep))
     play.go()
     assert play.record(sweep).state is S.HELD
-    play.tell(ReleaseRequested(sweep))
+    play.apply(ReleaseRequested(sweep))
     assert play.record(sweep).state is S.RUNNING
-    play.tell(HoldRequested(sweep))
-    play.tell(ReleaseRequested(sweep))
+    play.apply(HoldRequested(sweep))
+    play.apply(ReleaseRequested(sweep))
     play.go()
     assert play.record(sweep).state is S.RUNNING
-    play.tell(CancelRequested(sweep))
+    play.apply(CancelRequested(sweep))
     play.go()
     assert play.record(sweep).state is S.CANCELLED
 
@@ -111,9 +111,9 @@ def held_before(play: SweepPlay) -> None:
     play.sweep()
     for end in (S.CANCELLED, S.HELD):
         sweep = play.sweep()
-        play.tell(HoldRequested(sweep)) if end is S.HELD else play.tell(CancelRequested(sweep))
+        play.apply(HoldRequested(sweep)) if end is S.HELD else play.apply(CancelRequested(sweep))
         assert play.record(sweep).state is end
-    play.tell(CancelRequested(sweep))
+    play.apply(CancelRequested(sweep))
     assert play.record(sweep).state is S.CANCELLED
 
 
@@ -121,11 +121,11 @@ def after_others(play: SweepPlay) -> None:
     first = play.submit(component(4))
     sweeps = [play.sweep(after=(first,)) for _ in range(3)]
     assert [play.record(each).state for each in sweeps] == [S.BLOCKED] * 3
-    play.tell(HoldRequested(sweeps[0]), HoldRequested(sweeps[1]))
-    play.tell(ReleaseRequested(sweeps[0]))
+    play.apply(HoldRequested(sweeps[0]), HoldRequested(sweeps[1]))
+    play.apply(ReleaseRequested(sweeps[0]))
     assert [play.record(each).state for each in sweeps] == [S.BLOCKED, S.HELD, S.BLOCKED]
-    play.tell(CancelRequested(sweeps[2]))
-    play.tell(CancelRequested(first))
+    play.apply(CancelRequested(sweeps[2]))
+    play.apply(CancelRequested(first))
     play.obey()
     assert [play.record(each).state for each in sweeps] == [S.FAILED, S.FAILED, S.CANCELLED]
 
@@ -143,19 +143,19 @@ def admitted_after_another(play: SweepPlay) -> None:
 def test_a_sweep_is_no_job_and_shares_ids_and_keys_with_jobs() -> None:
     play = SweepPlay()
     request = make(component(1), parameters=space(5))
-    play.tell(WorkSubmitted(request=request, owner="me", key="one"))
+    play.apply(WorkSubmitted(request=request, owner="me", key="one"))
     play.submit(component(1))
-    play.tell(WorkSubmitted(request=make(component(1)), owner="me", key="one"))
+    play.apply(WorkSubmitted(request=make(component(1)), owner="me", key="one"))
     assert (list(play.sweeps), list(play.jobs)) == ([1], [2])
     assert play.engine.records.work(JobId(1)) is play.engine.records.sweeps[JobId(1)]
     assert play.engine.job(JobId(1)) is None
     assert play.history[0].details == {"owner": "me", "type": "sweep"}
 
 
-def test_a_flow_counts_its_sweeps_and_a_blocked_one_says_what_it_waits_for() -> None:
+def test_a_flow_counts_its_sweeps_and_a_blocked_one_shows_what_it_waits_for() -> None:
     play = SweepPlay()
     parts = FlowJob(request=make(component(4))), FlowJob(request=make(component(1), parameters=space(5)), after=(0,))
-    play.tell(WorkSubmitted(request=Request(name="flow", components=(), jobs=parts), owner="me"))
+    play.apply(WorkSubmitted(request=Request(name="flow", components=(), jobs=parts), owner="me"))
     first, sweep = JobId(2), JobId(3)
     found = explain(play.engine, play.now, play.record(sweep), worst_fit)
     assert summary(found) == "It waits until job 2 (job, claiming) is done."
@@ -168,7 +168,7 @@ def test_a_flow_counts_its_sweeps_and_a_blocked_one_says_what_it_waits_for() -> 
     play.want(sweep, launcher.cluster, 5)
     play.ran(launcher, range(1, 6))
     play.go()
-    play.tell()
+    play.apply()
     assert [play.job(JobId(1)).state, play.job(first).state, play.record(sweep).state] == [S.DONE] * 3
     flow = play.job(JobId(1)).flow
     assert flow is not None

@@ -65,7 +65,7 @@ def test_no_two_hosts_have_the_same_address(network: layout.Network) -> None:
     assert 1 not in there, "the engine's own"
 
 
-def test_the_hosts_file_says_the_addresses_that_the_network_gives() -> None:
+def test_the_hosts_file_has_the_addresses_that_the_network_gives() -> None:
     composed = yaml.safe_load((layout.directory() / "compose.yml").read_text())
     lines = composed["x-container"]["extra_hosts"]
     said = {name: int(address.rpartition(".")[2]) for name, _, address in (line.partition(":") for line in lines)}
@@ -114,7 +114,7 @@ def test_chosen_addresses_overlap_nothing_and_one_another() -> None:
     assert [str(first), str(second)] == ["10.213.129.0/24", "10.213.130.0/24"]
 
 
-def test_a_machine_without_free_addresses_is_told_so() -> None:
+def test_a_machine_without_free_addresses_is_refused() -> None:
     everything = [IPv4Network("0.0.0.0/0")]
     with pytest.raises(ContainersError, match="No private address range is free"):
         next(networks.choose(everything))
@@ -149,12 +149,12 @@ def test_compose_of_version_1_serves_where_docker_knows_no_compose(commands: Pat
     assert compose.command() == ["docker-compose"]
 
 
-def test_missing_compose_is_said_in_one_sentence(commands: Path) -> None:
+def test_missing_compose_is_reported_in_one_sentence(commands: Path) -> None:
     with pytest.raises(ContainersError, match=r"^Neither 'docker compose' nor 'docker-compose' is installed\."):
         compose.command()
 
 
-def test_a_failed_build_shows_the_tail_of_what_was_said(commands: Path) -> None:
+def test_a_failed_build_shows_the_tail_of_its_output(commands: Path) -> None:
     (commands / "bash").symlink_to("/bin/bash")
     script(commands / "docker", "exit 0")
     script(commands / "docker-compose", "exit 0")
@@ -255,7 +255,7 @@ def test_the_test_grid_is_held_by_one_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["up"], ["down"], ["status"], ["reset"], ["up", "--json"]], ids=" ".join)
-def test_without_an_engine_every_command_says_so_and_ends_with_1(arguments: list[str], tmp_path: Path) -> None:
+def test_without_an_engine_every_command_reports_it_and_ends_with_1(arguments: list[str], tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "koalapy.cli.testgrid", *arguments]
     environment = os.environ | {"DOCKER_HOST": f"unix://{tmp_path}/no.sock"}
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)

@@ -28,9 +28,9 @@ def test_an_instant_is_local_in_whole_seconds_and_with_utc_has_a_z() -> None:
 
 def test_instants_in_a_sentence_lose_the_day_of_its_line() -> None:
     text = "It ended (started 2026-01-31T18:00:00.000000Z, ended 2026-01-31T20:00:00.500000Z)."
-    told = "It ended (started 2026-01-31 23:30:00, ended 2026-02-01 01:30:00)."
-    assert times.in_text(text) == told
-    assert times.in_text(text, at="2026-01-31T20:00:01Z") == told.replace("2026-02-01 ", "")
+    reported = "It ended (started 2026-01-31 23:30:00, ended 2026-02-01 01:30:00)."
+    assert times.in_text(text) == reported
+    assert times.in_text(text, at="2026-01-31T20:00:01Z") == reported.replace("2026-02-01 ", "")
     times.use_utc(True)
     assert times.in_text(text, at="2026-01-31T20:00:01Z") == "It ended (started 18:00:00Z, ended 20:00:00Z)."
 

@@ -189,7 +189,7 @@ def test_a_job_in_a_state_without_a_letter_in_slurms_qstat_still_holds_its_nodes
 
 @pytest.mark.parametrize("form", [listing, xml])
 @pytest.mark.parametrize(
-    ("told", "ending", "exit_status"),
+    ("reported", "ending", "exit_status"),
     [
         ("0", "exited", 0),
         ("7", "exited", 7),
@@ -201,12 +201,12 @@ def test_a_job_in_a_state_without_a_letter_in_slurms_qstat_still_holds_its_nodes
         ("-9", "lost", None),
     ],
 )
-def test_how_jobs_ended(form: Any, told: str, ending: str, exit_status: int | None) -> None:
-    found = status(form(job_state="C", exit_status=told))
+def test_how_jobs_ended(form: Any, reported: str, ending: str, exit_status: int | None) -> None:
+    found = status(form(job_state="C", exit_status=reported))
     assert (found.state, found.ending, found.exit_status) == ("ended", ending, exit_status)
 
 
-def test_slurm_does_not_tell_how() -> None:
+def test_slurm_does_not_report_how() -> None:
     found = status(said("qstat_done"))
     assert (found.state, found.ending, found.exit_status) == ("ended", "lost", None)
 

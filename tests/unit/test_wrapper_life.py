@@ -12,11 +12,11 @@ from koalapy_adapters.start_lock import StartLock, held_by, take
 
 AN_HOUR_US = 3_600_000_000
 PHASES = ["started", "at_barrier", "released", "running", "ended"]
-SAY = 'echo "$KOALA_RANK/$KOALA_SIZE $KOALA_LOCAL_RANK $KOALA_JOB_ID.$KOALA_COMPONENT of $KOALA_COMPONENTS" "$@"'
+PRINT = 'echo "$KOALA_RANK/$KOALA_SIZE $KOALA_LOCAL_RANK $KOALA_JOB_ID.$KOALA_COMPONENT of $KOALA_COMPONENTS" "$@"'
 
 
 def test_a_component_passes_all_phases_and_every_process_has_its_place(world: Any) -> None:
-    relay, attempt = world.relay(), world.attempt(SAY, processors=3, arguments=["a b", "$HOME", ""])
+    relay, attempt = world.relay(), world.attempt(PRINT, processors=3, arguments=["a b", "$HOME", ""])
     attempt.start()
     relay.release(attempt, first_rank=4, hosts=[[0, "10.0.0.1", 4], [1, "10.0.0.2", 3]])
     ended = relay.report(attempt, "ended")

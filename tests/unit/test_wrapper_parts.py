@@ -112,21 +112,21 @@ def test_messages_of_several_agents_arrive_complete_though_their_lines_mix(
     while any(queues.values()):
         mixed.append(queues[data.draw(st.sampled_from([n for n, queue in queues.items() if queue]))].pop(0))
     assert all(len(line) < 1024 for line in mixed)
-    wire, assembler, heard = b"".join(mixed), json_lines.Assembler(), []
+    wire, assembler, seen = b"".join(mixed), json_lines.Assembler(), []
     while wire:
         size = data.draw(st.integers(1, 1000))
-        heard += assembler.feed(wire[:size])
+        seen += assembler.feed(wire[:size])
         wire = wire[size:]
     for node in queues:
-        assert [piece.message for piece in heard if piece.node == node] == [m for n, m in said if n == node]
-    assert assembler.talk == []
+        assert [piece.message for piece in seen if piece.node == node] == [m for n, m in said if n == node]
+    assert assembler.noise == []
 
 
 def test_output_between_messages_is_recognized() -> None:
     assembler = json_lines.Assembler()
-    heard = assembler.feed(b'Welcome to node7\n@1.{"said":"ready"}\n@2+{"sa\n@2.{broken\n')
-    assert heard == [json_lines.Piece(1, {"said": "ready"})]
-    assert assembler.talk == [b"Welcome to node7", b'{"sa{broken']
+    seen = assembler.feed(b'Welcome to node7\n@1.{"event":"ready"}\n@2+{"sa\n@2.{broken\n')
+    assert seen == [json_lines.Piece(1, {"event": "ready"})]
+    assert assembler.noise == [b"Welcome to node7", b'{"sa{broken']
 
 
 def test_a_writer_drops_messages_that_are_no_longer_read() -> None:

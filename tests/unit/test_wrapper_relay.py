@@ -36,7 +36,7 @@ def test_a_repeated_release_is_answered_and_does_nothing(world: Any, await_that:
     running = relay.report(attempt, "running")
     before = len(relay.reports(attempt))
     relay.release(attempt)
-    relay.await_said(attempt.tag, lambda _: len(relay.reports(attempt)) > before)
+    relay.await_message(attempt.tag, lambda _: len(relay.reports(attempt)) > before)
     assert relay.reports(attempt)[-1] == running
     relay.stop(attempt, force=True)
     attempt.wait()
@@ -120,11 +120,11 @@ def test_keys_are_repeated_to_the_next_relay(world: Any) -> None:
     first, attempt = world.relay(), world.attempt("$KOALA_RENDEZVOUS put port 4711; sleep 600", processors=1)
     attempt.start()
     first.release(attempt)
-    first.await_said(attempt.tag, lambda said: said == PutKey(attempt.tag, "port", "4711"))
+    first.await_message(attempt.tag, lambda said: said == PutKey(attempt.tag, "port", "4711"))
     first.send(attempt.tag, PutKey("other", "theirs", "1"))
     first.close()
     second = world.relay()
-    second.await_said(attempt.tag, lambda said: said == PutKey(attempt.tag, "port", "4711"))
+    second.await_message(attempt.tag, lambda said: said == PutKey(attempt.tag, "port", "4711"))
     second.stop(attempt, force=True)
     attempt.wait()
     assert second.keys(attempt) == [("port", "4711")]

@@ -91,7 +91,7 @@ def test_own_keys_are_sent_again_after_each_admission_and_others_are_not() -> No
     assert [each for each in commands if isinstance(each, contact.Write)] == [put]
 
 
-def test_a_launcher_is_told_when_the_relay_comes_and_goes() -> None:
+def test_a_launcher_learns_when_the_relay_comes_and_goes() -> None:
     made = session(for_launcher=True)
     assert isinstance(enter(made)[-1], s.OpenBridge)
     body = {"type": "stop"}

@@ -38,8 +38,8 @@ class Near:
         deadline = time.monotonic() + PATIENCE_S
         while not there():
             assert time.monotonic() < deadline, (self.end.reset_by, self.got[:100])
-            heard = self._relay.said.get(self._tag, [])
-            for frame in heard[self._taken :]:
+            arrived = self._relay.said.get(self._tag, [])
+            for frame in arrived[self._taken :]:
                 self._taken += 1
                 if isinstance(frame, FRAMES) and frame.stream == self._number:
                     self._send(self.end.received(self._now(), frame))

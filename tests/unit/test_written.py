@@ -221,7 +221,7 @@ def test_another_try_brings_what_is_left(store: WrittenStore, tmp_path: Path) ->
     assert collection.omitted_bytes == 9000
 
 
-def test_a_directory_that_is_not_there_is_said(store: WrittenStore, tmp_path: Path) -> None:
+def test_a_directory_that_is_not_there_is_reported(store: WrittenStore, tmp_path: Path) -> None:
     job, command = over(Play(), "alpha")
     (tmp_path / "alpha").mkdir()
     collection = StreamCollection(store, {"alpha": Cluster(tmp_path / "alpha")}, job, command, lambda: None)  # type: ignore[dict-item]
@@ -232,14 +232,14 @@ def test_a_directory_that_is_not_there_is_said(store: WrittenStore, tmp_path: Pa
 # ---- the job's record
 
 
-def test_a_job_that_keeps_its_output_is_over_at_once_and_says_when_it_is_home() -> None:
+def test_a_job_that_keeps_its_output_is_over_at_once_and_reports_when_it_is_home() -> None:
     play = Play()
     job, command = over(play, "alpha", "beta")
     assert (job.state, job.kept_output) == (JobState.DONE, KeptOutput.PENDING)
     assert command.kind is OutputKind.STANDARD_STREAMS
     assert [cluster for cluster, _ in command.sources] == ["alpha", "beta"]
-    play.tell(OutputKept(job=job, size=7))
-    play.tell(OutputKept(job=play.job(job.id), reason=Reason("x", "request", "Not again.", "")))
+    play.apply(OutputKept(job=job, size=7))
+    play.apply(OutputKept(job=play.job(job.id), reason=Reason("x", "request", "Not again.", "")))
     assert play.job(job.id).kept_output is KeptOutput.KEPT
     assert play.kinds.count("output_kept") == 1
     assert play.engine.job(job.id) is None, "it is forgotten as before"
@@ -248,7 +248,7 @@ def test_a_job_that_keeps_its_output_is_over_at_once_and_says_when_it_is_home() 
 def test_output_that_cannot_come_is_lost() -> None:
     play = Play()
     job, _ = over(play, "alpha")
-    play.tell(OutputKept(job=job, reason=Reason("no_such_cluster", "request", "It is gone.", "")))
+    play.apply(OutputKept(job=job, reason=Reason("no_such_cluster", "request", "It is gone.", "")))
     assert play.job(job.id).kept_output is KeptOutput.LOST
 
 
@@ -256,7 +256,7 @@ def test_a_cancelled_job_keeps_its_output_too_and_one_that_never_ran_has_none() 
     play = Play()
     never, job = play.submit(component(40), keep_output=HOME), play.submit(component(2, "alpha"), keep_output=HOME)
     play.run(job)
-    play.tell(CancelRequested(job), CancelRequested(never))
+    play.apply(CancelRequested(job), CancelRequested(never))
     play.obey()
     assert play.job(job).kept_output is KeptOutput.PENDING
     assert (play.job(never).state.final, play.job(never).kept_output) == (True, KeptOutput.NONE)
@@ -278,6 +278,6 @@ def test_what_is_not_home_yet_is_not_pruned() -> None:
     job, _ = over(play, "alpha")
     asked = PruneRequested(work=(job,), before=play.now, records=True)
     assert [why for why, _ in judge(play.engine.core, asked).kept] == [COLLECTING]
-    play.tell(OutputKept(job=job))
+    play.apply(OutputKept(job=job))
     asked = PruneRequested(work=(play.job(job.id),), before=play.now, records=True)
     assert [each.id for each in judge(play.engine.core, asked).ready] == [job.id]

@@ -49,7 +49,7 @@ def test_processors_that_other_jobs_lack_are_measured(name: str, local: int) -> 
     assert (seen.idle, seen.whole_nodes) == (0, [])
     play.cluster.batch.cancel(first.id)
     play.cluster.batch.cancel(second.id)
-    koalad.heard.clear()
+    koalad.arrived.clear()
     seen = play.until(koalad, messages.Measured, "", idle=size)
     assert sum(processors * nodes for processors, nodes in seen.whole_nodes) == size
 
@@ -101,7 +101,7 @@ def test_the_same_seed_gives_the_same_world() -> None:
         play.submit(koalad)
         play.release(koalad)
         play.until(koalad, messages.Report, phase="ended")
-        return koalad.heard
+        return koalad.arrived
 
     assert messages_of(3) == messages_of(3)
     assert messages_of(3) != messages_of(4)

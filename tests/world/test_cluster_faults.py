@@ -72,7 +72,7 @@ class TestSubmit:
         play.run(10)
         play.cluster.kcms[0].kill()
         again = play.connect(TAG)
-        again.say(play.submitted._replace(doubt=True))
+        again.deliver(play.submitted._replace(doubt=True))
         play.release(again)
         play.until(again, messages.Report, phase="ended")
         play.run(200)
@@ -89,7 +89,7 @@ class TestSubmit:
         play.run(10)
         play.cluster.kcms[0].kill()
         again = play.connect(TAG)
-        again.say(play.submitted._replace(doubt=True))
+        again.deliver(play.submitted._replace(doubt=True))
         play.release(again)
         play.until(again, messages.Report, phase="running")
         play.run(50)
@@ -322,7 +322,7 @@ def _run_to_the_end(play: Any, koalad: Any) -> Any:
     while True:
         if koalad.closed:
             koalad = play.connect(TAG)
-            koalad.say(play.submitted._replace(doubt=True))
+            koalad.deliver(play.submitted._replace(doubt=True))
             released = False
         for report in koalad.of(messages.Report, TAG):
             if report.phase == "at_barrier" and not released:

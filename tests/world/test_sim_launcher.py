@@ -31,12 +31,12 @@ class Play(cluster_play.Play):
             sweep={"sweep": SWEEP, "space": space, "slots": 2},
         )  # fmt: skip
         batch = {"processors": 2, "processors_per_node": 2, "walltime_s": round(walltime) + 60, "lowest": True}
-        koalad.say(messages.Submit(1, TAG, batch, dict(program._asdict()), [], False))
+        koalad.deliver(messages.Submit(1, TAG, batch, dict(program._asdict()), [], False))
         self.feed(koalad, [[1, parameters]])
         self.release(koalad, TAG)
 
     def feed(self, koalad: Koalad, ranges: list[list[int]]) -> None:
-        koalad.say(messages.FeedSweep(SWEEP, ranges, anew=True, launchers=[TAG]))
+        koalad.deliver(messages.FeedSweep(SWEEP, ranges, anew=True, launchers=[TAG]))
 
     def until_done(self, koalad: Koalad, numbers: Iterable[int]) -> None:
         wanted = set(numbers)
@@ -75,7 +75,7 @@ def test_a_stopped_launcher_returns_its_unfinished_parameters() -> None:
     koalad = play.connect()
     play.launch(koalad, 40)
     play.until_done(koalad, [1, 2, 3])
-    koalad.say(messages.Cancel(3, TAG))
+    koalad.deliver(messages.Cancel(3, TAG))
     play.until(koalad, messages.CleanedUp, TAG)
     play.run(60)
     assert sorted(done(koalad) + returned(koalad)) == list(range(1, 41))

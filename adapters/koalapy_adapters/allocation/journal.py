@@ -21,7 +21,7 @@ _HISTORIES = ("jobs.1.jsonl", "jobs.jsonl")
 
 
 class Address(NamedTuple):
-    """Where a queue's server runs. `start` (ticks since boot) and `boot` tell its pid from a later one."""
+    """Where a queue's server runs. `start` (ticks since boot) and `boot` distinguish its pid from a later one."""
 
     host: str
     boot: str

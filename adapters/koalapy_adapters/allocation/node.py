@@ -1,6 +1,6 @@
 """The node server of an allocation: parent of the first processes of jobs on one node, for as long as the queue lives.
 
-It obeys messages on its standard input (begin, start, signal, hear). End of file or silence there means that the
+It obeys messages on its standard input (begin, start, signal, ping). End of file or silence there means that the
 queue's server is gone; it then ends its jobs, as it does when the batch system ends the allocation. It has imported the
 wrapper once, so that a job's wrapper is a fork of it and needs no new interpreter.
 """
@@ -55,7 +55,7 @@ class NodeServer:
         self._reader = json_lines.LineReader()
         self._jobs: Dict[int, int] = {}
         self._over: List[Json] = []  # ended jobs of which something may be left
-        self._heard_at = time.monotonic()
+        self._received_at = time.monotonic()
         self._kill_at: Optional[float] = None  # once the queue's server or the allocation is gone
         self._gone = self._begun = False
         self._base = _base(name)
@@ -83,7 +83,7 @@ class NodeServer:
 
     def _advance(self) -> None:
         now = time.monotonic()
-        if not self._gone and now >= self._heard_at + SILENCE_S:
+        if not self._gone and now >= self._received_at + SILENCE_S:
             self._leave()
         for pid, status in descendants.reap():
             number = self._jobs.pop(pid, None)
@@ -113,8 +113,8 @@ class NodeServer:
             self._selector.unregister(0)
             self._leave()
             return
-        if time.monotonic() < self._heard_at + SILENCE_S:
-            self._heard_at = time.monotonic()
+        if time.monotonic() < self._received_at + SILENCE_S:
+            self._received_at = time.monotonic()
         for line in self._reader.feed(data):
             message = json_lines.read(line)
             if message["do"] == "begin" and not self._begun:
@@ -185,8 +185,8 @@ class NodeServer:
             self._kill_at = time.monotonic() + GRACE_S
             self._signal_all(signal.SIGTERM)
 
-    def _send(self, said: str, **details: Any) -> None:
-        details["said"] = said
+    def _send(self, kind: str, **details: Any) -> None:
+        details["event"] = kind
         self._out.write(json_lines.pieces(self._index, details))
 
 

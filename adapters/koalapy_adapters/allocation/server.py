@@ -28,7 +28,7 @@ DOWN_S = 90.0  # without any node, after which the allocation counts as ended
 IDLE_S = 600.0  # without a job and a request, after which the server leaves; the next request starts one
 LOST_S = 75.0  # after which the node servers of a server that was killed have ended their jobs
 _RELAUNCH_S = (5.0, 300.0)  # the first pause before a lost node is tried again, and the longest
-_SPEAK_S = 10.0
+_PING_S = 10.0
 _QUERY_S = 30.0
 _LEFT_S = 15.0
 _MUCH = 1 << 20
@@ -59,7 +59,7 @@ class Server:
         self._pause: Dict[str, float] = {}
         self._waiting: List["_Client"] = []  # whose requests came before the nodes
         self._watchers: List["_Client"] = []  # which are sent a byte when jobs have ended
-        self._speak_at = self._forget_at = 0.0
+        self._ping_at = self._forget_at = 0.0
         self._used_at = time.monotonic()
         self._down_since: Optional[float] = None  # when the last node was lost
         self._stopping = False
@@ -158,20 +158,20 @@ class Server:
             for name in names:
                 self._lose(name, "no launcher: %s" % error.strerror, True)
 
-    def _on_node(self, said: Any) -> None:
-        if not isinstance(said, AgentMessage):
-            self._lose(said.node, _last_words(journal.log_path(self._directory)), said.sure)
+    def _on_node(self, event: Any) -> None:
+        if not isinstance(event, AgentMessage):
+            self._lose(event.node, _last_words(journal.log_path(self._directory)), event.sure)
             return
-        message, now = said.message, time.time()
-        if message["said"] == "here":
-            if self._isolation is not None and not self._can_isolate(said.node, message):
+        message, now = event.message, time.time()
+        if message["event"] == "here":
+            if self._isolation is not None and not self._can_isolate(event.node, message):
                 return
-            self._failed.pop(said.node, None)
-            self._relaunch.pop(said.node, None)
-            self._pause.pop(said.node, None)
-            self.queue.up[said.node] = True
+            self._failed.pop(event.node, None)
+            self._relaunch.pop(event.node, None)
+            self._pause.pop(event.node, None)
+            self.queue.up[event.node] = True
             self._down_since = None
-        elif message["said"] == "ended" and message["job"] not in self._unattended:
+        elif message["event"] == "ended" and message["job"] not in self._unattended:
             self.queue.ended(message["job"], message["status"], message["signalled"], now)
 
     def _can_isolate(self, node: str, message: Json) -> bool:
@@ -226,9 +226,9 @@ class Server:
             self._nodes.child_ended(pid)
         if self._nodes.sweeping:
             self._nodes.sweep([])
-        if now >= self._speak_at:
-            self._speak_at = now + _SPEAK_S
-            self._nodes.speak()
+        if now >= self._ping_at:
+            self._ping_at = now + _PING_S
+            self._nodes.ping()
             self._show_life()
         again = [name for name, at in self._relaunch.items() if now >= at]
         if again:

@@ -50,9 +50,9 @@ def failure(result: Result, verdicts: Sequence[Verdict]) -> BatchError:
             "It is tried again; if this goes on, ask the administrators whether its batch system is overloaded.",
             result,
         )
-    said = result.stderr + "\n" + result.stdout
+    output = result.stderr + "\n" + result.stdout
     for verdict in verdicts:
-        if re.search(verdict.words, said, re.IGNORECASE):
+        if re.search(verdict.words, output, re.IGNORECASE):
             return verdict.error(verdict.code, verdict.message, verdict.advice, result)
     if result.exit_status == _NOT_FOUND:
         return ClusterError(

@@ -228,8 +228,8 @@ def _answer(result: Result) -> Dict[str, Any]:
         error = answer.get("error")
         if error is not None:
             kind = _WHOSE.get(error["whose"], errors.UnreadableError)
-            said = result._replace(stdout="")  # the error says it in words
-            raise kind(error["code"], error["message"], error["advice"], said)
+            quoted = result._replace(stdout="")  # the error contains the text
+            raise kind(error["code"], error["message"], error["advice"], quoted)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as broken:
         raise unreadable(result) from broken
     if result.exit_status != 0:

@@ -86,7 +86,7 @@ def whole_script(job: BatchJob, directives: Sequence[str], begin: str = "") -> s
     return "\n".join(lines) + "\n" + _WORDS + begin + moves + exec_line(job.command)
 
 
-# The job's own output, into which PBS's daemon writes why it ends the job before it tells it to stop.
+# The job's own output, into which PBS's daemon writes why it ends the job before it signals it to stop.
 _WORDS = "%s=$(readlink /proc/$$/fd/1)\nexport %s\n" % (pbs_launch.WORDS, pbs_launch.WORDS)
 
 
@@ -181,10 +181,10 @@ def parse_cancel(result: Result) -> None:
 
     Raises BatchError if qdel failed for any other reason than unknown, ended or ending jobs.
     """
-    said = [line for line in (result.stdout + "\n" + result.stderr).splitlines() if line.strip()]
+    messages = [line for line in (result.stdout + "\n" + result.stderr).splitlines() if line.strip()]
     if result.exit_status == 0:
         return
-    if result.exit_status is None or not said or not all(_ENDING.search(line) for line in said):
+    if result.exit_status is None or not messages or not all(_ENDING.search(line) for line in messages):
         raise failure(result, UNREACHABLE)
 
 
@@ -204,8 +204,8 @@ def _listing(result: Result) -> Result:
     """The result of a qstat that may have failed only because of unknown or finished jobs. Only then may it have
     printed nothing.
     """
-    said = [line for line in result.stderr.splitlines() if line.strip()]
-    if result.exit_status is None or not said or not all(_GONE.search(line) for line in said):
+    messages = [line for line in result.stderr.splitlines() if line.strip()]
+    if result.exit_status is None or not messages or not all(_GONE.search(line) for line in messages):
         check(result, UNREACHABLE)
     if result.stdout.strip():
         return result

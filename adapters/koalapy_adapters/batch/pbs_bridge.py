@@ -153,7 +153,7 @@ class Bridge:
         end = self._ends.pop(number)
         if end.connection is not None:
             end.connection.close()
-        _write(json_lines.pieces(number, {"said": "lost", "sure": False}))
+        _write(json_lines.pieces(number, {"event": "lost", "sure": False}))
 
     def _turn(self, others: List[Any], timeout_s: Optional[float]) -> bool:
         """Wait up to `timeout_s`, and pass on the data that is there. Returns whether one of `others` can be read."""

@@ -40,7 +40,7 @@ FAILED = 93
 
 # A status from here on is this plus the signal that ended the job.
 SIGNALLED = 256
-# From here to below SIGNALLED it is a shell's way to say that a signal ended its command.
+# From here to below SIGNALLED it is a shell's code for a command that a signal ended.
 _SHELL_SIGNALLED, _LAST_SIGNAL = 128, 64
 
 

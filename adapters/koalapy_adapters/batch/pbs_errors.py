@@ -68,7 +68,7 @@ UNREACHABLE: Tuple[Verdict, ...] = (
     ),
 )
 
-# Of qsub. Words that name a cause come before words that only say that something is wrong.
+# Of qsub. Words that name a cause come before words that only report that something is wrong.
 REFUSALS: Tuple[Verdict, ...] = (
     *UNREACHABLE,
     Verdict(

@@ -132,7 +132,7 @@ def _ended(status: JobStatus, record: Record, result: Result, family: Family) ->
     signal = pbs_codes.signal_of(code)
     exit_status: Optional[int] = code if signal is None else 128 + signal
     if word(record, "array") == "True" and substate == pbs_codes.FAILED:
-        exit_status = None  # an array says 0 even if a subjob failed
+        exit_status = None  # an array's status is 0 even if a subjob failed
     ending = EXITED if signal is None else KILLED
     return status._replace(ending=CANCELLED if deleted else ending, exit_status=exit_status)
 
@@ -141,8 +141,8 @@ def _failed(status: JobStatus, code: int, result: Result, family: Family) -> Job
     if code not in family.failures:
         raise unreadable(result, "says that job %s ended with %d" % (status.batch_id, code))
     failure = family.failures[code]
-    said = " (%s)" % status.reason if status.reason else ""  # PBS's comment: that it ran where, and failed
-    return status._replace(ending=failure.ending, reason=failure.reason + said)
+    remark = " (%s)" % status.reason if status.reason else ""  # PBS's comment: that it ran where, and failed
+    return status._replace(ending=failure.ending, reason=failure.reason + remark)
 
 
 def _processors(record: Record, result: Result) -> int:

@@ -21,11 +21,11 @@ def why_stopped(environment: Mapping[str, str]) -> Optional[Stopped]:
     """
     try:
         with open(environment.get(WORDS, ""), "rb") as file:
-            said = _KILLED.search(file.read(_MUCH).decode("utf-8", "replace"))
+            found = _KILLED.search(file.read(_MUCH).decode("utf-8", "replace"))
     except OSError:
         return None
-    match = said and _EXCEEDED.search(said.group(0))
-    return Stopped(MEMORY if match.group(1) else WALLTIME, said.group(0)) if said and match else None
+    match = found and _EXCEEDED.search(found.group(0))
+    return Stopped(MEMORY if match.group(1) else WALLTIME, found.group(0)) if found and match else None
 
 
 def batch_id(environment: Mapping[str, str]) -> str:

@@ -87,8 +87,8 @@ def _known(connection: socket.socket, token: str, deadline: float) -> Optional[i
 
     An end that does not know the token learns only a proof that is of no use elsewhere.
     """
-    said = _received(connection, _NUMBER + _NONCE, deadline)
-    number, theirs, ours = said[:_NUMBER], said[_NUMBER:], _nonce()
+    received = _received(connection, _NUMBER + _NONCE, deadline)
+    number, theirs, ours = received[:_NUMBER], received[_NUMBER:], _nonce()
     if len(theirs) < _NONCE or not number.isdecimal():
         return None
     connection.sendall((ours + _proof(token, _NEAR, number, theirs, ours)).encode())
@@ -148,8 +148,8 @@ def _is_taken(near: socket.socket, token: str, number: str) -> bool:
     """Whether the near end knows the token and accepts this end. Raises OSError."""
     deadline, ours = time.monotonic() + 2 * _ANSWERS_S, _nonce()
     near.sendall((number + ours).encode())
-    said = _received(near, _NONCE + _PROOF, deadline)
-    theirs, shown = said[:_NONCE], said[_NONCE:]
+    received = _received(near, _NONCE + _PROOF, deadline)
+    theirs, shown = received[:_NONCE], received[_NONCE:]
     if not proofs.same(shown, _proof(token, _NEAR, number, ours, theirs).encode()):
         return False
     near.sendall(_proof(token, _FAR, number, ours, theirs).encode())

@@ -13,7 +13,7 @@ class Starter(NamedTuple):
 
     argv: List[str]
     hosts: List[str]
-    end: str = "--end"  # what the bridge's far end is told of it
+    end: str = "--end"  # what the bridge's far end receives of it
 
 
 class NoLauncher(Exception):

@@ -10,10 +10,10 @@ from koalapy_adapters.errors import Result
 
 Argv = List[str]
 
-# What `JobStatus.state` may say. A job that the batch system does not list is in no table: it is unknown, not ended.
+# The values of `JobStatus.state`. A job that the batch system does not list is in no table: it is unknown, not ended.
 QUEUED, HELD, RUNNING, SUSPENDED, ENDED = "queued", "held", "running", "suspended", "ended"
 
-# What `JobStatus.ending` may say of a job that ended.
+# The values of `JobStatus.ending` of a job that ended.
 EXITED, KILLED, LOST, WALLTIME, MEMORY, CANCELLED = (
     "exited",
     "killed",

@@ -184,8 +184,8 @@ def parse_cancel(result: Result) -> None:
 
     Raises BatchError if qdel did not end in time, or a line reports anything but a deletion or an unknown job.
     """
-    said = [line for line in (result.stdout + "\n" + result.stderr).splitlines() if line.strip()]
-    if result.exit_status is None or not all(_DELETED.search(line) for line in said):
+    messages = [line for line in (result.stdout + "\n" + result.stderr).splitlines() if line.strip()]
+    if result.exit_status is None or not all(_DELETED.search(line) for line in messages):
         raise failure(result, REFUSALS)
 
 

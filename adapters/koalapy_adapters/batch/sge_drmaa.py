@@ -2,7 +2,7 @@
 
 from typing import Mapping, Sequence
 
-# A pattern each. Clusters install below $SGE_ROOT, Debian and Fedora where these say.
+# A pattern each. Clusters install below $SGE_ROOT, Debian and Fedora at these.
 _PACKAGED = (
     "/usr/lib/gridengine-drmaa/lib/libdrmaa.so.1.0",
     "/usr/lib64/gridengine-drmaa/lib/libdrmaa.so.1.0",
@@ -10,7 +10,7 @@ _PACKAGED = (
     "/usr/lib64/libdrmaa.so.1.0",
 )
 
-# drmaa_get_DRM_system(3) says such as `SGE 8.1.9`; libraries of other batch systems lie in the same places.
+# drmaa_get_DRM_system(3) returns such as `SGE 8.1.9`; libraries of other batch systems lie in the same places.
 FAMILY = r"\b([A-Z]*GE|[A-Z]*GE/[\w.]+|Grid Engine)\b"
 
 # qsub(1): without -b n the library takes what it submits for a program, and reads no options in it.

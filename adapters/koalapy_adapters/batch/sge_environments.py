@@ -56,7 +56,7 @@ def environment_argvs(cluster: BatchSettings) -> List[Argv]:
 def environment(cluster: BatchSettings, results: List[Result]) -> Environment:
     """The configured parallel environment; ANY without a result.
 
-    Raises ClusterError if there is none of this name, or if it cannot give what `processors_per_node` says. Raises
+    Raises ClusterError if there is none of this name, or if it cannot give `processors_per_node`. Raises
     another BatchError if the command failed or its answer cannot be read.
     """
     if not results:

@@ -30,7 +30,7 @@ parse_surrounding = slurm_launch.parse_surrounding
 
 _MIB = 1024 * 1024
 
-# Some clusters do not install it, and then there is no history to be told: the same as of a job it does not know.
+# Some clusters do not install it, and then there is no history: the same as of a job it does not know.
 _SACCT = ["sh", "-c", 'command -v sacct >/dev/null || exit 0; exec sacct "$@"', "sacct"]
 
 _EXCLUDES = re.compile(r"(?:-x\s*|--exclude(?:=|\s+))(\S+)\Z")

@@ -25,7 +25,7 @@ _MIB = 1 << 20
 
 _SHELLISH = re.compile(r"[\s'\"\\#]")  # what sbatch would not take as it stands in a directive
 
-# slurm_errno.h: these are the controller's answers. All others say that no answer came, or none that is understood.
+# slurm_errno.h: these are the controller's answers. All others mean that no answer came, or none that can be read.
 _ANSWERS = range(2000, 3000)
 
 

@@ -30,7 +30,7 @@ _HARMLESS = frozenset(["cloud", "dynamic_norm", "dynamic_future"])
 _RESERVED = frozenset(["reserved", "maint"])
 _KEPT_FOR_THEM = frozenset(["planned"])
 _NO_MEMORY = 1  # megabytes, slurm.conf(5): the RealMemory of a node for which none is configured
-_CONFIG_S = 600.0  # seconds for which what `scontrol show config` says is good
+_CONFIG_S = 600.0  # seconds for which the output of `scontrol show config` is valid
 
 _NO_RESERVATION = (
     Verdict(
@@ -110,7 +110,7 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
     each = {node.name: node for node in ours}
     free = _free(cluster, ours, reserved)
     total = sum(node.total for node in each.values())
-    idle = min(sum(free.values()), total - _running(held, ours))  # what ended since squeue is told by the next one
+    idle = min(sum(free.values()), total - _running(held, ours))  # what ended since squeue is reported by the next one
     idle = max(0, idle if limits.room is None else min(limits.room, idle))
     whole = [free[name] for name, node in each.items() if not node.allocated]
     waits = [job for job in jobs if job.state == "PENDING" and _wants_now(job, near)]

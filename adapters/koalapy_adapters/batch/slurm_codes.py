@@ -45,7 +45,7 @@ STATES = {
     "TIMEOUT": ENDED,
 }
 
-# How a job of each final state ended; FAILED is told by its exit code.
+# How a job of each final state ended; FAILED is decided by its exit code.
 ENDINGS = {
     "BOOT_FAIL": LOST,
     "CANCELLED": CANCELLED,

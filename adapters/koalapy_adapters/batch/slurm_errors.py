@@ -33,7 +33,7 @@ UNREACHABLE: Tuple[Verdict, ...] = (
     ),
 )
 
-# Of sbatch. Words that name a cause come before words that only say that the submission failed.
+# Of sbatch. Words that name a cause come before words that only report that the submission failed.
 REFUSALS: Tuple[Verdict, ...] = (
     *UNREACHABLE,
     Verdict(

@@ -29,7 +29,7 @@ _NOTHING = "(null)"
 
 # A larger "signal" is Slurm's own, such as the 125 of a job that ran out of memory.
 _LAST_SIGNAL = 64
-# slurmd's way to say that it could not open the output file or start the script: no such signal exists.
+# slurmd's code if it could not open the output file or start the script: no such signal exists.
 _UNABLE = 53
 
 

@@ -1,6 +1,6 @@
 """Limits of a user's account, and what they leave, as slurmctld has them in memory: scontrol(1), "show assoc_mgr".
 
-The command queries no database and costs as much as a squeue. Where there are no accounts, it says so and succeeds.
+The command queries no database and costs as much as a squeue. Where there are no accounts, it reports so and succeeds.
 """
 
 import re

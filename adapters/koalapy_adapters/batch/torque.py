@@ -65,18 +65,18 @@ def parse_describe(result: Result) -> Description:
     version.
     """
     result = asked(result, "qstat")
-    said = result.stdout + result.stderr
-    if VERSION.match(said):
+    output = result.stdout + result.stderr
+    if VERSION.match(output):
         raise ClusterError("batch_system_other", "This is Grid Engine.", "Write `batch: sge` in the grid file.", result)
     check(result, REFUSALS)
-    match = re.search(r"^[Vv]ersion: (\S+)", said, re.MULTILINE)
+    match = re.search(r"^[Vv]ersion: (\S+)", output, re.MULTILINE)
     if match:
         return Description(match.group(1))
-    if re.search(r"^pbs_version = ", said, re.MULTILINE):
+    if re.search(r"^pbs_version = ", output, re.MULTILINE):
         raise ClusterError(
             "batch_system_other", "This is OpenPBS or PBS Professional.", "Write `batch: pbs` in the grid file.", result
         )
-    if "--man" in said:
+    if "--man" in output:
         return Description("Slurm's", ["slurm"])
     raise unreadable(result, "did not say its version")
 
@@ -160,16 +160,16 @@ def parse_cancel(result: Result) -> None:
     Slurm's qdel prints nothing about an unknown job. Raises BatchError if qdel failed for any other reason than jobs
     that are unknown, ended or ending.
     """
-    said = [line for line in (result.stdout + "\n" + result.stderr).splitlines() if line.strip()]
+    output = [line for line in (result.stdout + "\n" + result.stderr).splitlines() if line.strip()]
     if result.exit_status == 0:
         return
     missing = result.exit_status in (None, 126, 127)
-    if missing or not all(_GONE.search(line) for line in said):
+    if missing or not all(_GONE.search(line) for line in output):
         raise failure(result, REFUSALS)
 
 
 def hold_argv(batch_ids: Sequence[str]) -> Optional[Argv]:
-    return ["qhold", "-h", "u", *batch_ids]  # Slurm's holds nothing unless it is told for whom
+    return ["qhold", "-h", "u", *batch_ids]  # Slurm's holds nothing unless it is given the kind of hold
 
 
 def release_argv(batch_ids: Sequence[str]) -> Optional[Argv]:

@@ -18,14 +18,14 @@ from koalapy_adapters.errors import ClusterError, Result
 _LIST = 'answer=$(qstat -x "$@" 2>/dev/null) && [ -n "$answer" ] && printf "%s\\n" "$answer" || exec qstat -f "$@"'
 LISTED = ["sh", "-c", _LIST, "qstat"]
 
-_SERVER_S = 600.0  # seconds for which what `qstat -B` says is good
+_SERVER_S = 600.0  # seconds for which the output of `qstat -B` is valid
 
-# Exit status of qstat where none of the jobs is known; Slurm's says it without any words, and of no jobs at all.
+# Exit status of qstat where none of the jobs is known; Slurm's returns it without any text, and of no jobs at all.
 _NONE_KNOWN = 153
 _GONE = re.compile(r"unknown job id", re.IGNORECASE)
 
 # pbsnodes(8B), "state"; "mixed" is Slurm's. Busy, down, offline, reserve, job-exclusive, unknown, and what else
-# another word says beside these, can start nothing.
+# another state beside these, can start nothing.
 _USABLE = frozenset(["free", "job-sharing", "mixed"])
 
 
@@ -85,9 +85,9 @@ def cache_seconds(result: Result) -> float:
 
 def _hides(result: Result) -> bool:
     """Whether `qstat -B -f` shows that only an administrator sees others' jobs, which is Torque's default."""
-    said = re.search(r"^\s*query_other_jobs = (\w+)", result.stdout, re.MULTILINE)
+    setting = re.search(r"^\s*query_other_jobs = (\w+)", result.stdout, re.MULTILINE)
     torques = re.search(r"^\s*pbs_version = ", result.stdout, re.MULTILINE)
-    return said.group(1).lower() not in ("true", "1") if said else torques is not None
+    return setting.group(1).lower() not in ("true", "1") if setting else torques is not None
 
 
 def _hidden(nodes: Result, every: List[Job]) -> bool:
@@ -106,8 +106,8 @@ def _in_use(record: Record) -> bool:
 def check_answer(result: Result) -> Result:
     """The list of jobs that LISTED printed. Raises BatchError if qstat failed, unless it was over unknown jobs only."""
     result = asked(result, "qstat")
-    said = [line for line in result.stderr.splitlines() if line.strip()]
-    if result.exit_status != _NONE_KNOWN or not all(_GONE.search(line) for line in said):
+    setting = [line for line in result.stderr.splitlines() if line.strip()]
+    if result.exit_status != _NONE_KNOWN or not all(_GONE.search(line) for line in setting):
         check(result, torque_errors.REFUSALS)
     return result
 
@@ -153,7 +153,7 @@ def _node(cluster: BatchSettings, record: Record, every: List[Job], result: Resu
     words = set(word(record, "state").replace(" ", "").split(","))
     usable = words <= _USABLE and not (cluster.exclusive and assigned)
     if "mixed" in words and not assigned:
-        usable = False  # Slurm says that it is in use, and no job is listed there: the list is older, or was cut off
+        usable = False  # Slurm lists it as in use, and no job is listed there: the list is older, or was cut off
     memory = re.search(r"\bphysmem=(\w+)", word(record, "status"))
     return Node(total, assigned, total - assigned if usable else 0, size(memory.group(1)) if memory else 0)
 

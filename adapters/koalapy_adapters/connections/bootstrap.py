@@ -47,11 +47,11 @@ def start(connection: Connection, packed: Packed, target: Target, stderr: Lines)
     `stderr` is called with each line of standard error. Blocks. Raises TransientError or ClusterError; then the channel
     is closed and nothing runs.
     """
-    said: deque[str] = deque(maxlen=20)
+    error_lines: deque[str] = deque(maxlen=20)
     python = target.python or connection.python
 
     def note_line(line: str) -> None:
-        said.append(line)
+        error_lines.append(line)
         stderr(line)
 
     channel = connection.open(shell_command(python, target.setup), note_line)
@@ -65,7 +65,7 @@ def start(connection: Connection, packed: Packed, target: Target, stderr: Lines)
     timer.daemon = True
     timer.start()
     try:
-        _Talk(connection.where, python, channel, said).start(packed, target)
+        _Handshake(connection.where, python, channel, error_lines).start(packed, target)
     except BatchError as error:
         channel.close()
         if expired.is_set():
@@ -94,11 +94,11 @@ def shell_command(python: str, setup: Sequence[str] = ()) -> str:
     return through_login_shell(before + start, of_sh=bool(before))
 
 
-class _Talk:
+class _Handshake:
     """The conversation with the landing program."""
 
-    def __init__(self, where: str, python: str, channel: Channel, said: deque[str]) -> None:
-        self._where, self._python, self._channel, self._said = where, python, channel, said
+    def __init__(self, where: str, python: str, channel: Channel, error_lines: deque[str]) -> None:
+        self._where, self._python, self._channel, self._error_lines = where, python, channel, error_lines
         self._read = b""
 
     def start(self, packed: Packed, target: Target) -> None:
@@ -167,17 +167,17 @@ class _Talk:
 
     def _ended(self) -> BatchError:
         status = self._channel.exit_status(_STATUS_S)
-        words = self._said[-1] if self._said else ""
+        words = self._error_lines[-1] if self._error_lines else ""
         if status in _NOT_FOUND and not self._read.count(_MARKER):
             message = f"{self._where} has no {self._python}, or it does not start: {words}"
             return ClusterError("no_python", message.rstrip(": ") + ".", _PYTHON_ADVICE)
         end = f"ended with {status}" if status is not None else "did not start in time, or was cut"
-        said = self._last_words()
-        message = f"The login on {self._where} {end}" + (f": {said}." if said else ".")
+        words = self._last_words()
+        message = f"The login on {self._where} {end}" + (f": {words}." if words else ".")
         return TransientError("login_ended", message, "Try a login by hand; its start-up files may end it.")
 
     def _last_words(self) -> str:
         """Last line of standard error, and of standard output if it has no marker of ours: nologin(8) writes there."""
         printed = [] if _MARKER in self._read else self._read.decode(errors="replace").split("\n")
-        lines = [[line.strip() for line in stream if line.strip()] for stream in (self._said, printed)]
+        lines = [[line.strip() for line in stream if line.strip()] for stream in (self._error_lines, printed)]
         return "; ".join(stream[-1].rstrip(".") for stream in lines if stream)

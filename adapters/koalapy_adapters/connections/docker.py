@@ -143,5 +143,5 @@ def _client() -> docker.DockerClient:
 
 
 def _words(error: Exception) -> str:
-    said = getattr(error, "explanation", None) or str(error)
-    return str(said).strip().rstrip(".").splitlines()[0][:300]
+    text = getattr(error, "explanation", None) or str(error)
+    return str(text).strip().rstrip(".").splitlines()[0][:300]

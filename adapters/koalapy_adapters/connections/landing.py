@@ -131,15 +131,15 @@ def unused(path):
 
 def named_in_scripts(shared):
     """Return the contents of the batch scripts of all attempts, as bytes."""
-    said = []
+    pieces = []
     for instance in os.listdir(shared):
         inside = os.path.join(shared, instance)
         for tag in os.listdir(inside) if os.path.isdir(inside) else []:
             script = os.path.join(inside, tag, "script")
             if os.path.isfile(script):
                 with open(script, "rb") as file:
-                    said.append(file.read())
-    return b"\n".join(said)
+                    pieces.append(file.read())
+    return b"\n".join(pieces)
 
 
 def land(order):

@@ -16,7 +16,7 @@ from koalapy_adapters.errors import ClusterError
 GROUP = "koalapy.batch_systems"
 _OURS = "koalapy_adapters"
 _LEFT_OUT = ("connections", "contract", "__pycache__")  # the grid side's, the tests', the interpreter's
-_TIMESTAMP = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can tell
+_TIMESTAMP = (1980, 1, 1, 0, 0, 0)  # the first that a zip file can represent
 _PERMISSIONS = 0o100644 << 16
 _UNIX = 3
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")

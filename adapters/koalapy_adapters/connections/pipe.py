@@ -57,7 +57,7 @@ class PipeChannel:
             status = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
-        self._errors.join(timeout_s)  # what it said last belongs to its end
+        self._errors.join(timeout_s)  # its last output belongs to its end
         return status
 
     def close(self) -> None:

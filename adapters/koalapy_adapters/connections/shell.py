@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 BY_SETUP = "KOALA_PYTHON_BY_SETUP"  # set where the KCM's Python was found by lines of `setup` only
 # A login shell has read its profile, so the batch system's commands are on its PATH. The C shells take -l alone only,
-# and have read their start-up file when sshd started them; what the system's profile says is added by sh.
+# and have read their start-up file when sshd started them; what the system's profile sets is added by sh.
 _LOGIN = 'case "${SHELL:-/bin/sh}" in %s) exec /bin/sh -lc "$0";; *) exec "${SHELL:-/bin/sh}" -lc "$0";; esac'
-_ODD = ("*csh", "*csh|*fish")  # which take no -l beside -c, and which of them speak no sh
+_ODD = ("*csh", "*csh|*fish")  # which take no -l beside -c, and which of them do not read sh's syntax
 
 
 def through_login_shell(command: str, of_sh: bool = False) -> str:

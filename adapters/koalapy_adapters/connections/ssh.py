@@ -13,7 +13,7 @@ from koalapy_adapters.errors import BatchError, TransientError
 
 _KEEPALIVE_S = 15
 
-# What goes wrong is raised, and told once. Without a handler Python would also print paramiko's own traces.
+# An error is raised, and reported once. Without a handler Python would also print paramiko's own traces.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
@@ -61,7 +61,7 @@ class SshConnection:
         return channel
 
     def reachable(self, timeout_s: float) -> bool | None:
-        """Whether the server that was logged in to last can be reached now; None if that cannot be told."""
+        """Whether the server that was logged in to last can be reached now; None if that is unknown."""
         if self._last is None or self._last.address is None:
             return None
         return answers(self._last.address, timeout_s)
@@ -94,7 +94,7 @@ class _SshChannel:
     def exit_status(self, timeout_s: float) -> int | None:
         if not self._channel.status_event.wait(timeout_s):
             return None
-        self._errors.join(timeout_s)  # what it said last belongs to its end
+        self._errors.join(timeout_s)  # its last output belongs to its end
         status = self._channel.recv_exit_status()
         return None if status < 0 else status
 

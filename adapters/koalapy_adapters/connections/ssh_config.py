@@ -37,7 +37,7 @@ class _One(Protocol):
     def __call__(self, key: str, default: str = "") -> str: ...
 
 
-Words = Mapping[str, Sequence[str]]  # by lower-case key; one value but for those that may be said again
+Words = Mapping[str, Sequence[str]]  # by lower-case key; one value but for those that may be repeated
 
 
 class Resolved(NamedTuple):
@@ -148,8 +148,8 @@ def _resolved(asked: str, words: Words) -> Resolved:
     host, user, port = one("hostname", asked), one("user") or getpass.getuser(), int(one("port") or DEFAULT_PORT)
     jumps = tuple(each.strip() for each in one("proxyjump").split(",") if each.strip())
     tokens = _tokens(asked, host, user, port, ",".join(jumps))
-    said = {"identityfile": _IDENTITIES} | dict(words)
-    many = {key: tuple(_path(each, tokens) for each in said.get(key, ()) if each.lower() != "none") for key in _MANY}
+    options = {"identityfile": _IDENTITIES} | dict(words)
+    many = {key: tuple(_path(each, tokens) for each in options.get(key, ()) if each.lower() != "none") for key in _MANY}
     files = f"{one('userknownhostsfile', _KNOWN_HOSTS)} {one('globalknownhostsfile', _SYSTEMS_KNOWN_HOSTS)}".split()
     timeout = one("connecttimeout")
     command = one("proxycommand")
@@ -184,13 +184,13 @@ def _methods(one: _One) -> tuple[str, ...]:
     )
 
 
-def _agent(said: str, tokens: Mapping[str, str]) -> str | None:
-    """Path of the agent's socket; None for no agent. `said`: a path, a variable (SSH_AUTH_SOCK, or $NAME), or none."""
-    if said == "none":
+def _agent(options: str, tokens: Mapping[str, str]) -> str | None:
+    """Path of the agent's socket; None for no agent. `options`: a path, SSH_AUTH_SOCK, $NAME, or none."""
+    if options == "none":
         return None
-    if said == "SSH_AUTH_SOCK" or said.startswith("$"):
-        return os.environ.get(said.lstrip("$").strip("{}")) or None
-    return _path(said, tokens)
+    if options == "SSH_AUTH_SOCK" or options.startswith("$"):
+        return os.environ.get(options.lstrip("$").strip("{}")) or None
+    return _path(options, tokens)
 
 
 def _path(text: str, tokens: Mapping[str, str]) -> str:

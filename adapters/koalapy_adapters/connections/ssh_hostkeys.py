@@ -101,10 +101,10 @@ def _matches(patterns: str, name: str) -> bool:
     """
     if patterns.startswith("|"):
         return _is_hash_of(patterns, name)
-    said = patterns.lower().split(",")
-    if any(_fits(each[1:], name) for each in said if each.startswith("!")):
+    listed = patterns.lower().split(",")
+    if any(_fits(each[1:], name) for each in listed if each.startswith("!")):
         return False
-    return any(_fits(each, name) for each in said if not each.startswith("!"))
+    return any(_fits(each, name) for each in listed if not each.startswith("!"))
 
 
 def _fits(pattern: str, name: str) -> bool:

@@ -92,7 +92,7 @@ def _unlocked(file: KeyFile, unlock: Unlock) -> paramiko.PKey | None:
     if not passphrase:
         return None
     try:
-        return paramiko.PKey.from_path(file.path, passphrase.encode())  # type: ignore[arg-type]  # bytes, whatever it says
+        return paramiko.PKey.from_path(file.path, passphrase.encode())  # type: ignore[arg-type]  # bytes, in truth
     except (OSError, ValueError, TypeError, UnknownKeyType, SSHException) as error:
         message = f"That is not the passphrase of {file.path}."
         raise ClusterError("answer_refused", message, "Answer once more with `koala login`.") from error

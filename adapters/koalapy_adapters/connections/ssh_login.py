@@ -11,7 +11,7 @@ from koalapy_adapters.connections.ssh_keys import candidates
 from koalapy_adapters.errors import BatchError, ClusterError
 
 OPENSSH = 'Or let your own OpenSSH connect, by `connect: "command:ssh -T HOST"`.'
-ANSWER_S = 180.0  # a person's time, and the server's (LoginGraceTime is 120 s where it is not said)
+ANSWER_S = 180.0  # a person's time, and the server's (LoginGraceTime is 120 s by default)
 _METHODS = ("publickey", "keyboard-interactive", "password")
 
 

@@ -22,7 +22,7 @@ from koalapy_adapters.errors import BatchError, ClusterError, TransientError
 
 CONNECT_S, BANNER_S, LOGIN_S = 10.0, 15.0, 30.0
 _MOST_JUMPS = 8
-_LAST_WORDS_S = 2.0  # that a ProxyCommand has to say why it ended
+_LAST_WORDS_S = 2.0  # that a ProxyCommand has to report why it ended
 _FAST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")  # they need no hash of each packet beside
 _SILENT = "No existing session"  # paramiko's words
 _UP = "Is the host up, and its SSH server with it?"
@@ -134,7 +134,7 @@ class _Server:
             plug, address = self._dial(choice)
             try:
                 return self._greet(plug, known), address
-            except TransientError:  # a head node that hangs takes connections and says nothing
+            except TransientError:  # a head node that hangs takes connections and sends nothing
                 choice = [each for each in choice if each != address]
                 if not choice:
                     raise
@@ -182,7 +182,7 @@ class _Server:
             options = transport.get_security_options()
             options.ciphers = [*filter(options.ciphers.__contains__, _FAST), *options.ciphers]
             transport.start_client(timeout=BANNER_S)
-            transport.get_remote_server_key()  # raises where the time is over and nothing was said
+            transport.get_remote_server_key()  # raises where the time is over and nothing was received
             return transport
         except (SSHException, OSError, EOFError) as error:
             transport.close()
@@ -200,8 +200,8 @@ class _Server:
 
 
 def _words(error: Exception) -> str:
-    said = str(error).splitlines()
-    return said[0].rstrip(".") if said and said[0] != _SILENT else "it says nothing" if said else "it hung up"
+    lines = str(error).splitlines()
+    return lines[0].rstrip(".") if lines and lines[0] != _SILENT else "it says nothing" if lines else "it hung up"
 
 
 # ---- ProxyCommand
@@ -240,8 +240,8 @@ def _attend(process: "subprocess.Popen[bytes]", stderr: Lines) -> None:
     """Pass on the command's standard error, and wait for its end."""
     assert process.stderr is not None
     splitter = LineSplitter(stderr)
-    with process.stderr as said:
-        while data := os.read(said.fileno(), 65_536):
+    with process.stderr as lines:
+        while data := os.read(lines.fileno(), 65_536):
             splitter.feed(data)
     splitter.end()
     process.wait()

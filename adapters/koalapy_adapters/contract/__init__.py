@@ -10,6 +10,6 @@ connection. `test_recorded` is not: it reads answers that were recorded from liv
 - live: one target under test, with its logins and tags, and what must be removed afterwards
 - remote_agent: takes requests as JSON lines on the head node, and calls the KCM's BatchSystem there
 - remote_batch: sends these requests from the grid side
-- talk, kcm: koalad's end of a session with a KCM
+- dialogue, kcm: koalad's end of a session with a KCM
 - calls: a call of BatchSystem and its answer as plain values, which are sent and recorded
 """

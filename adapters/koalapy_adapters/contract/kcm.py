@@ -4,7 +4,7 @@ import threading
 
 from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.pack import packed
-from koalapy_adapters.contract.talk import Talk
+from koalapy_adapters.contract.dialogue import Dialogue
 from koalapy_adapters.contract.target import Login
 from koalapy_adapters.messages import PROTOCOL, Cancel, Done, Forget, Hello, Measured, Ping, Release, Report, Welcome
 
@@ -12,15 +12,15 @@ _PING_S = 10.0
 _FIRST_PING = 1 << 40  # beyond the ids of requests
 
 
-class Kcm(Talk):
+class Kcm(Dialogue):
     """One session. A thread keeps it alive by pings, whose answers nobody waits for."""
 
     def __init__(self, login: Login, instance: str) -> None:
         self.instance = instance
-        self.said: list[str] = []  # on standard error
+        self.errors: list[str] = []  # on standard error
         self._config = login.config
         target = bootstrap.Target(login.config["shared"], login.config["python"])
-        self._channel = bootstrap.start(login.connection, packed(), target, self.said.append)
+        self._channel = bootstrap.start(login.connection, packed(), target, self.errors.append)
         self._closing = threading.Event()
         super().__init__(self._channel.read, self._channel.write)
         threading.Thread(target=self._keep_alive, name="pings", daemon=True).start()
@@ -29,7 +29,7 @@ class Kcm(Talk):
         """Send a Hello and return the Welcome, which must have no error."""
         self.send(Hello(PROTOCOL, "0", epoch, self.instance, 0, self._config, known or []))
         welcome = self.wait(Welcome)
-        assert isinstance(welcome, Welcome), self.said
+        assert isinstance(welcome, Welcome), self.errors
         assert welcome.error is None, welcome.error
         return welcome
 

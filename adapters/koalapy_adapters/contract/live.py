@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from koalapy.model.identity import AttemptId, InstanceId, JobId, instance_id, tag_of
 from koalapy_adapters.batch.protocol import ENDED, BatchJob, JobStatus
+from koalapy_adapters.contract.dialogue import PATIENCE_S, program
 from koalapy_adapters.contract.kcm import Kcm
 from koalapy_adapters.contract.remote_batch import Record, RemoteBatch
-from koalapy_adapters.contract.talk import PATIENCE_S, program
 from koalapy_adapters.contract.target import Target, login
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.messages import Submit
@@ -40,7 +40,7 @@ class Live:
     @cached_property
     def batch(self) -> RemoteBatch:
         """The batch system as this user sees it."""
-        other = None if self._record is None else {"slurm_api": "off"}  # only what commands say can be recorded
+        other = None if self._record is None else {"slurm_api": "off"}  # only the output of commands can be recorded
         return self._remote(RemoteBatch(login(self.target, other), self._record))
 
     @cached_property

@@ -41,7 +41,7 @@ class Recorder:
 
     def __call__(self, recorded: Json) -> None:
         if any(result["exit_status"] is None for result in recorded["results"]):
-            return  # what did not answer in time has said nothing
+            return  # what did not answer in time has no output
         statuses = sorted(re.findall(r'"(?:state|ending|stuck|code)": "(\w*)"', json.dumps(recorded["answer"])))
         alike = [recorded["call"], sorted(set(statuses)), sorted(recorded["answer"])]
         digest = hashlib.sha256(json.dumps(alike).encode()).hexdigest()[:8]

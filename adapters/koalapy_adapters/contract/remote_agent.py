@@ -35,7 +35,7 @@ def main(argv: List[str]) -> int:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever prints, prints elsewhere
     for line in sys.stdin:
-        out.write(json.dumps(agent.heed(json.loads(line))) + "\n")
+        out.write(json.dumps(agent.perform(json.loads(line))) + "\n")
         out.flush()
     agent.end()
     return 0
@@ -51,9 +51,9 @@ class RemoteAgent:
         self._submitter: Optional[Submitter] = None
         self._ran: List[Result] = []
 
-    def heed(self, request: Json) -> Json:
+    def perform(self, request: Json) -> Json:
         """Return the answer to one request."""
-        return _HEED[request.pop("do")](self, **request)
+        return _REQUESTS[request.pop("do")](self, **request)
 
     def end(self) -> None:
         if self._drmaa is not None:
@@ -85,8 +85,8 @@ class RemoteAgent:
 
     def _call(self, name: str, arguments: List[Any]) -> Json:
         del self._ran[:]
-        said = calls.answer(self._batch, name, arguments)
-        return dict(said, ran=calls.plain(self._ran))
+        document = calls.answer(self._batch, name, arguments)
+        return dict(document, ran=calls.plain(self._ran))
 
     def _script(self, job: Json) -> Json:
         try:
@@ -114,7 +114,7 @@ class RemoteAgent:
         return {"before": before}
 
 
-_HEED: Dict[str, Callable[..., Json]] = {
+_REQUESTS: Dict[str, Callable[..., Json]] = {
     "begin": RemoteAgent._begin,
     "call": RemoteAgent._call,
     "script": RemoteAgent._script,

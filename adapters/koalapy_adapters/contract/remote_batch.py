@@ -34,10 +34,10 @@ class RemoteBatch:
 
     def __init__(self, login: Login, record: Record | None = None) -> None:
         self._login, self._record = login, record
-        self.said: list[str] = []  # on standard error
+        self.error_lines: list[str] = []  # on standard error
         config = login.config
         target = bootstrap.Target(config["shared"], config["python"], ("remote-agent",))
-        self._channel = bootstrap.start(login.connection, _with_remote_agent(), target, self.said.append)
+        self._channel = bootstrap.start(login.connection, _with_remote_agent(), target, self.error_lines.append)
         self._read = b""
         self.ran: list[Result] = []  # by the last call
         self.cluster = self.begin()
@@ -86,8 +86,8 @@ class RemoteBatch:
         return Capacity(statuses=statuses, **fields)
 
     def queue_fingerprint(self) -> list[str] | None:
-        said = self._call("queue_fingerprint")
-        return None if said is None else list(said)
+        reply = self._call("queue_fingerprint")
+        return None if reply is None else list(reply)
 
     # ---- the head node
 
@@ -119,31 +119,31 @@ class RemoteBatch:
     # ---- below
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        said = self._ask(do="call", name=name, arguments=list(arguments))
-        ran = said.pop("ran")
+        reply = self._ask(do="call", name=name, arguments=list(arguments))
+        ran = reply.pop("ran")
         self.ran = [Result(**each) for each in ran]
         if self._record is not None and ran:
             asked = {"batch": self._login.config["batch"], "call": name, "arguments": list(arguments)}
-            self._record({**asked, "cluster": plain(self.cluster), "results": ran, "answer": said})
-        return _value(said)
+            self._record({**asked, "cluster": plain(self.cluster), "results": ran, "answer": reply})
+        return _value(reply)
 
     def _ask(self, **request: Any) -> Json:
         self._channel.write(json.dumps(request).encode() + b"\n")
         while b"\n" not in self._read:
             more = self._channel.read(1 << 16)
-            assert more, f"The agent on {self._login.connection.where} ended: {' '.join(self.said[-3:])}"
+            assert more, f"The agent on {self._login.connection.where} ended: {' '.join(self.error_lines[-3:])}"
             self._read += more
         line, _, self._read = self._read.partition(b"\n")
         answer: Json = json.loads(line)
         return answer
 
 
-def _value(said: Mapping[str, Any], key: str = "value") -> Any:
-    if "doubt" in said:
-        raise SubmitDoubt(_error(said["doubt"]))
-    if "error" in said:
-        raise _error(said["error"])
-    return said[key]
+def _value(reply: Mapping[str, Any], key: str = "value") -> Any:
+    if "doubt" in reply:
+        raise SubmitDoubt(_error(reply["doubt"]))
+    if "error" in reply:
+        raise _error(reply["error"])
+    return reply[key]
 
 
 def _error(failure: Mapping[str, Any]) -> BatchError:

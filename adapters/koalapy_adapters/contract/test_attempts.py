@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from koalapy_adapters.contract.dialogue import program
 from koalapy_adapters.contract.kcm import Kcm
 from koalapy_adapters.contract.live import Live
-from koalapy_adapters.contract.talk import program
 from koalapy_adapters.contract.target import QUEUE, login
 from koalapy_adapters.messages import BatchStatus, Cancel, Refused, Report, Submit
 
@@ -68,10 +68,12 @@ def test_processes_start_on_every_node_of_several(live: Live) -> None:
     nodes = live.kcm.let_go(tag).nodes
     assert len(nodes) >= 2
     assert live.kcm.report(tag, "ended").exit_status == 0
-    said = sorted((line.split() for line in live.kcm.text(tag).splitlines()), key=lambda words: int(words[0]))
-    assert [int(rank) for rank, *_ in said] == list(range(processors))
-    assert {size for _, _, size, _ in said} == {str(processors)}
-    places = [[int(local) for _, local, _, host in said if host == name] for name in dict.fromkeys(s[3] for s in said)]
+    lines = sorted((line.split() for line in live.kcm.text(tag).splitlines()), key=lambda words: int(words[0]))
+    assert [int(rank) for rank, *_ in lines] == list(range(processors))
+    assert {size for _, _, size, _ in lines} == {str(processors)}
+    places = [
+        [int(local) for _, local, _, host in lines if host == name] for name in dict.fromkeys(s[3] for s in lines)
+    ]
     assert places == [list(range(processes)) for _, _, processes in nodes]
 
 

@@ -24,7 +24,7 @@ from koalapy_adapters.contract.target import ACCOUNT, PROCESSORS, QUEUE, WALLTIM
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError
 from koalapy_adapters.kcm.execution.batch_system import SubmitDoubt
 
-# What a batch system without exit statuses says: that it does not know. KCM and wrapper then know better.
+# What a batch system without exit statuses reports: unknown. KCM and wrapper then know more.
 _UNKNOWN = ((EXITED, None), (KILLED, None), (LOST, None), ("", None))
 _TEN_YEARS_S = 10 * 365 * 86400
 
@@ -203,9 +203,9 @@ def ended_statuses(live: Live, tag: str, batch_id: str) -> list[JobStatus]:
     """Wait until a job has ended, and return its statuses from queue and accounting that show the end."""
     listed = live.until_over(batch_id)
     found = live.batch.look(tag, batch_id)
-    said = [status for status in (listed, found.listed, found.accounted) if status is not None]
-    assert all(status.batch_id == batch_id for status in said), said
-    return [status for status in said if status.state == ENDED]
+    listings = [status for status in (listed, found.listed, found.accounted) if status is not None]
+    assert all(status.batch_id == batch_id for status in listings), listings
+    return [status for status in listings if status.state == ENDED]
 
 
 def never(batch_id: str) -> str:

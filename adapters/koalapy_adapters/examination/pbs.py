@@ -101,7 +101,7 @@ def span(run: Run, cluster: BatchSettings) -> Optional[Dict[str, Any]]:
 
 
 def usual_size(run: Run) -> Optional[int]:
-    """The processors of most of Torque's nodes: a job of several has to say how many it wants of each."""
+    """The processors of most of Torque's nodes: a job of several has to state how many it needs of each."""
     nodes = run(["pbsnodes", "-a"])
     sizes = Counter(re.findall(r"^\s+np = (\d+)", nodes.stdout, re.MULTILINE))
     return int(sizes.most_common(1)[0][0]) if sizes else None

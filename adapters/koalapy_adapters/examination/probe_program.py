@@ -1,11 +1,11 @@
 """Run on a compute node by `python3 -c`, before anything else of ours: what the node sees of the shared directory and
 of the relay. Nothing that it needs lies in either. Its source is sent as it stands here; an old Python can read it.
 
-Its exit status tells the rest where no file can: SAID + the sum of what is wrong.
+Its exit status reports the rest where no file can: OURS + the sum of what is wrong.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
-# Annotations would keep an old Python from saying that it is one.
+# Annotations would keep an old Python from reporting its version.
 
 import errno
 import json
@@ -17,7 +17,7 @@ import time
 
 OLDEST = (3, 6)
 TOO_OLD = 80
-SAID = 64  # an exit status from here on is ours
+OURS = 64  # an exit status from here on is ours
 NOT_SEEN, OTHER_CONTENT, NOT_WRITABLE, NO_RELAY = 1, 2, 4, 8
 APPEARS_S, CONNECTS_S = 10.0, 5.0
 ANSWER = "probe.json"  # in the attempt's working directory
@@ -43,8 +43,8 @@ def look_once(directory, nonce):
 
 
 def connect(addresses, port):
-    """(the address that answers, or "", what the others said); all are tried at once."""
-    said, trying = {}, {}
+    """(the address that answers, or "", the errors of the others); all are tried at once."""
+    errors, trying = {}, {}
     for address in addresses:
         plug = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         plug.setblocking(False)
@@ -52,7 +52,7 @@ def connect(addresses, port):
         if number in (0, errno.EINPROGRESS):
             trying[plug] = address
         else:
-            said[address] = os.strerror(number)
+            errors[address] = os.strerror(number)
     deadline = time.time() + CONNECTS_S
     while trying and time.time() < deadline:
         ready = select.select([], list(trying), [], max(0, deadline - time.time()))[1]
@@ -61,10 +61,10 @@ def connect(addresses, port):
             number = plug.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             plug.close()
             if not number:
-                return address, said
-            said[address] = os.strerror(number)
-    said.update((address, "no answer") for address in trying.values())
-    return "", said
+                return address, errors
+            errors[address] = os.strerror(number)
+    errors.update((address, "no answer") for address in trying.values())
+    return "", errors
 
 
 def answer(directory, document):
@@ -85,7 +85,7 @@ def main(order):
     if sys.version_info[:2] < OLDEST:
         return TOO_OLD
     wrong = look(order["directory"], order["nonce"], APPEARS_S)
-    reached, said = connect(order["addresses"], order["port"]) if order["addresses"] else ("", {})
+    reached, errors = connect(order["addresses"], order["port"]) if order["addresses"] else ("", {})
     if order["addresses"] and not reached:
         wrong |= NO_RELAY
     document = {
@@ -94,11 +94,11 @@ def main(order):
         "python": "%d.%d.%d" % sys.version_info[:3],
         "clock": int(time.time() * 1e6),
         "reached": reached,
-        "said": said,
+        "errors": errors,
     }
     if not wrong & (NOT_SEEN | OTHER_CONTENT):
         wrong |= answer(order["directory"], document)
-    return SAID + wrong
+    return OURS + wrong
 
 
 if __name__ == "__main__":

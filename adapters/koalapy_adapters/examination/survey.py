@@ -103,19 +103,19 @@ def _system(name: str, module: ModuleType, user: str) -> Json:
 def _version(name: str, cluster: BatchSettings) -> Tuple[str, str]:
     """The version, by the dialect that can read the answer: OpenPBS and Torque have the same commands."""
     names = ["pbs", "torque"] if name == "pbs" else [name]
-    said: Optional[BatchError] = None
+    first: Optional[BatchError] = None
     for each in names:
         dialect = load(each)
         try:
             return each, dialect.parse_describe(_run(dialect.describe_argv(cluster))).version
         except BatchError as error:
-            said = said or error
-    assert said is not None
-    raise said
+            first = first or error
+    assert first is not None
+    raise first
 
 
 def file_system(path: str, mounts: str) -> str:
-    """The kind of the file system that a path lies on, by the text of /proc/mounts; "" if it does not say."""
+    """The kind of the file system that a path lies on, by the text of /proc/mounts; "" if it does not list it."""
     kinds = {}
     for line in mounts.splitlines():
         fields = line.split()

@@ -56,19 +56,19 @@ class LineReader:
 
 
 class Assembler:
-    """A reader that takes a launcher's output and returns messages. Other text is collected in `talk`."""
+    """A reader that takes a launcher's output and returns messages. Other text is collected in `noise`."""
 
     def __init__(self) -> None:
         self._reader = LineReader()
         self._parts: Dict[int, List[bytes]] = {}
-        self.talk: List[bytes] = []
+        self.noise: List[bytes] = []
 
     def feed(self, data: bytes) -> List[Piece]:
         found = []
         for text in self._reader.feed(data):
             match = _PIECE.match(text)
             if match is None:
-                self.talk.append(text)
+                self.noise.append(text)
                 continue
             node = int(match.group(1))
             self._parts.setdefault(node, []).append(match.group(3))
@@ -80,7 +80,7 @@ class Assembler:
         try:
             message = json.loads(text.decode())
         except ValueError:
-            self.talk.append(text)  # an agent died within its message, and another message follows
+            self.noise.append(text)  # an agent died within its message, and another message follows
             return []
         return [Piece(node, message)]
 

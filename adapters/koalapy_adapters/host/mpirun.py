@@ -1,4 +1,4 @@
-"""The implementations of MPI on a host, by what its mpirun says of itself."""
+"""The implementations of MPI on a host, by the output of its mpirun."""
 
 import os
 import re
@@ -8,9 +8,9 @@ from koalapy_adapters.host.spawn import decoded, encoded
 
 OPENMPI, MPICH = "openmpi", "mpich"
 
-# What a module brings is called mpirun. The other names tell two flavours on one host apart, as in Debian.
+# What a module brings is called mpirun. The other names distinguish two flavours on one host, as in Debian.
 _COMMANDS = ("mpirun", "mpiexec", "mpirun.openmpi", "orterun", "mpiexec.hydra", "mpirun.mpich")
-_SAYS = ((OPENMPI, re.compile(r"Open MPI|OpenRTE")), (MPICH, re.compile(r"HYDRA build details")))
+_FLAVOURS = ((OPENMPI, re.compile(r"Open MPI|OpenRTE")), (MPICH, re.compile(r"HYDRA build details")))
 _PATIENCE_S = 20.0  # with an mpirun on a slow network file system
 
 
@@ -36,7 +36,7 @@ def flavours(environment: Mapping[str, str]) -> List[str]:
 
 def flavour_of(version: str) -> Optional[str]:
     """Return the flavour of the mpirun that printed this version; None for one that koalapy cannot use."""
-    return next((flavour for flavour, says in _SAYS if says.search(version)), None)
+    return next((flavour for flavour, pattern in _FLAVOURS if pattern.search(version)), None)
 
 
 def _paths(environment: Mapping[str, str]) -> List[str]:

@@ -63,8 +63,8 @@ def localized(captured: Mapping[str, str], own: Mapping[str, str]) -> Dict[str, 
 
 def own_names() -> List[str]:
     """The names by which the batch system may know this node. Its own variable is first: nodes may share a machine."""
-    said = [os.environ.get(name, "") for name in ("KOALA_ALLOCATION_NODE", "SLURMD_NODENAME", "KOALA_LOCAL_HOST")]
-    return [name for name in [*said, os.uname().nodename, os.environ.get("HOSTNAME", "")] if name]
+    named = [os.environ.get(name, "") for name in ("KOALA_ALLOCATION_NODE", "SLURMD_NODENAME", "KOALA_LOCAL_HOST")]
+    return [name for name in [*named, os.uname().nodename, os.environ.get("HOSTNAME", "")] if name]
 
 
 def own_index(names: List[str]) -> Optional[int]:

@@ -62,5 +62,5 @@ def _try(built: walls.Walls) -> str:
     if done.returncode == 0:
         return ""
     lines = [line.strip() for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
-    said = lines[-1][-_WORDS:].rstrip(".") if lines else "it ended with status %d" % done.returncode
-    return said if done.returncode > 0 else "it was ended by %s" % signal.Signals(-done.returncode).name
+    last = lines[-1][-_WORDS:].rstrip(".") if lines else "it ended with status %d" % done.returncode
+    return last if done.returncode > 0 else "it was ended by %s" % signal.Signals(-done.returncode).name

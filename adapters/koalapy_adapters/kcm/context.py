@@ -45,7 +45,7 @@ class KcmContext:
         hello: Hello,
         pushed: str,
         writer: Writer,
-        tell: Callable[[Any], None],
+        notify: Callable[[Any], None],
         has_ended: Callable[[str], bool],
         is_suspended: Callable[[str], bool],
     ) -> None:
@@ -59,15 +59,15 @@ class KcmContext:
         self._authenticator = Authenticator(accounts, self._directories.address_file.secret, DISK.unpredictable)
         dialect = load(self.config.batch)
         cluster = job_spec.batch_settings(self.config, shared, self._pushed, hello.instance)
-        self._drmaa = _drmaa(self.config, dialect, cluster.command, tell)
+        self._drmaa = _drmaa(self.config, dialect, cluster.command, notify)
         self._submitter = find_submitter(self.config.slurm_api, dialect)
         self.batch = BatchSystem(dialect, cluster, self._drmaa, keeps=True, submitter=self._submitter)
         if getattr(dialect, "HAS_QUEUE_SERVER", False):
-            watch(os.path.join(shared, allocation.DIRECTORY), _posted(lambda: tell(Woken())))
+            watch(os.path.join(shared, allocation.DIRECTORY), _posted(lambda: notify(Woken())))
         operations = Operations(self.config, self.batch, self._directories, now)
         self.executor = ActionExecutor(operations)
         self._server = self._file_relay_server() if self.config.relay == FILES else None
-        self.relay: Union[Relay, FileRelay] = self._relay(tell, is_suspended)
+        self.relay: Union[Relay, FileRelay] = self._relay(notify, is_suspended)
         self.staging = Staging(self._directories, writer, has_ended)
         self._pushed_file: Optional[PushedFile] = None
         self._mpi: List[str] = []  # the flavours on this host, once the batch system has answered
@@ -114,11 +114,11 @@ class KcmContext:
             file_relay.RelayDirectory(path, directories.attempt, self._authenticator, lambda: directories.is_dissolved)
         )
 
-    def _relay(self, tell: Callable[[Any], None], is_suspended: Callable[[str], bool]) -> Union[Relay, FileRelay]:
+    def _relay(self, notify: Callable[[Any], None], is_suspended: Callable[[str], bool]) -> Union[Relay, FileRelay]:
         if self._server is not None:
-            return FileRelay(self._server, tell, self._show_life)
+            return FileRelay(self._server, notify, self._show_life)
         networks = addresses.Networks(self.config.relay_network)
-        return Relay(self._authenticator, tell, self._show_life, is_suspended, networks.answers)
+        return Relay(self._authenticator, notify, self._show_life, is_suspended, networks.answers)
 
     def _open_file_relay(self) -> str:
         """Its name. Raises ClusterError where the shared directory cannot be used."""
@@ -170,22 +170,22 @@ class KcmContext:
 
 
 def _drmaa(
-    config: ClusterConfig, dialect: Any, command: List[str], tell: Callable[[Any], None]
+    config: ClusterConfig, dialect: Any, command: List[str], notify: Callable[[Any], None]
 ) -> Optional[DrmaaSessions]:
     """Its news come from a thread of its own."""
     library = find_library(config.drmaa, dialect)
     if library is None:
         return None
-    return DrmaaSessions([*command, "drmaa-helper"], library, _posted(tell))
+    return DrmaaSessions([*command, "drmaa-helper"], library, _posted(notify))
 
 
-def _posted(tell: Callable[..., None]) -> Callable[..., None]:
+def _posted(notify: Callable[..., None]) -> Callable[..., None]:
     """The same for other threads: it is called in the loop."""
     loop = asyncio.get_event_loop()
 
     def post_to_loop(*arguments: Any) -> None:
         try:
-            loop.call_soon_threadsafe(tell, *arguments)
+            loop.call_soon_threadsafe(notify, *arguments)
         except RuntimeError:
             pass  # the loop is closed
 

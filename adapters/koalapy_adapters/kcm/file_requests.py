@@ -34,7 +34,7 @@ CLEAN = 3600.0  # seconds between two looks for what nobody uses any more
 
 
 class Staging:
-    """`has_ended` says of a tag whether its attempt writes no more."""
+    """`has_ended` returns for a tag whether its attempt writes no more."""
 
     def __init__(self, directories: Directories, writer: Writer, has_ended: Callable[[str], bool]) -> None:
         self._directories, self._writer, self._has_ended = directories, writer, has_ended

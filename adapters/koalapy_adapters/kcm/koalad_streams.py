@@ -16,7 +16,7 @@ _MOST_OFFERED = 1 << 9  # chunks that wait, after which one of a byte stream is 
 
 
 class Streams(NamedTuple):
-    """File descriptors that speak frames."""
+    """File descriptors that carry frames."""
 
     source: int
     sink: int
@@ -34,7 +34,7 @@ def take_standard_streams() -> Streams:
 
 
 def log(sentence: str) -> None:
-    """Say it to koalad. That it does not listen any more must stop nothing, least of all the KCM's end."""
+    """Send it to koalad. That it does not read any more must stop nothing, least of all the KCM's end."""
     try:
         sys.stderr.write(sentence + ".\n")
         sys.stderr.flush()
@@ -136,7 +136,7 @@ class Writer:
         try:
             written = os.write(self._sink, data)
         except OSError:
-            return False  # the thread says so
+            return False  # the thread reports it
         if written < len(data):
             self._control.append(data[written:])
             self._changed.notify()

@@ -31,7 +31,7 @@ class Kcm:
         self._timer: Optional[asyncio.TimerHandle] = None
         self._timer_at: Optional[int] = None
         self._sleep = sleep or SleepWatch()
-        self._telling = 0  # CPU time that the last measurement took once it was there, in microseconds
+        self._report_cost = 0  # CPU time that the last measurement took once it was there, in microseconds
         self._done: "asyncio.Future[int]" = asyncio.get_event_loop().create_future()
 
     async def run(self) -> int:
@@ -165,8 +165,8 @@ class Kcm:
     def _measured(self, outcome: do.CapacityMeasured) -> None:
         """React to a measurement. The CPU time of the reaction counts with the next measurement."""
         began = thread_cpu()
-        self._happened(outcome._replace(cost=outcome.cost + self._telling))
-        self._telling = thread_cpu() - began
+        self._happened(outcome._replace(cost=outcome.cost + self._report_cost))
+        self._report_cost = thread_cpu() - began
 
     # ---- the clock
 

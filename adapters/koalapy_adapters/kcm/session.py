@@ -117,8 +117,8 @@ class KcmSession:
 
     def failed(self, now: int, error: BatchError) -> List[Any]:
         """End: the Hello cannot be used, or another KCM has replaced this one."""
-        told: List[Any] = [] if self._machine is not None else [Send(refusal(error, now))]
-        return [*told, Quit(error.message)]
+        refused: List[Any] = [] if self._machine is not None else [Send(refusal(error, now))]
+        return [*refused, Quit(error.message)]
 
     def happened(self, now: int, event: Any) -> List[Any]:
         """React to the outcome of another action, or to what came over the relay."""

@@ -102,21 +102,21 @@ def welcome(
 ) -> Welcome:
     """How things stand. `mpi`: the flavours of MPI on this host."""
     wrong = failure_of(error) if error is not None else None
-    said = _welcome(version, clock, description, features, wrong)._replace(mpi=list(mpi))
-    return said if memory is None else said._replace(**memory._asdict())
+    reply = _welcome(version, clock, description, features, wrong)._replace(mpi=list(mpi))
+    return reply if memory is None else reply._replace(**memory._asdict())
 
 
 def refusal(error: BatchError, clock: int) -> Welcome:
     """For a Hello that nothing can be made of."""
-    said = _welcome("", clock, Description(""), [], failure_of(error))
-    return said._replace(newest_epoch=error.epoch) if isinstance(error, Stale) else said
+    reply = _welcome("", clock, Description(""), [], failure_of(error))
+    return reply._replace(newest_epoch=error.epoch) if isinstance(error, Stale) else reply
 
 
 def _welcome(
     version: str, clock: int, description: Description, features: List[str], error: Optional[Dict[str, Any]]
 ) -> Welcome:
     python, host = platform.python_version(), socket.gethostname()
-    said = description.features + features
+    reply = description.features + features
     machine = os.uname()
     return Welcome(
         PROTOCOL,
@@ -125,7 +125,7 @@ def _welcome(
         python,
         host,
         description.version,
-        said,
+        reply,
         error,
         system=machine.sysname,
         release=machine.release,

@@ -44,10 +44,10 @@ class Loop:
     def run(self) -> None:
         """Run until the machine has left. Raises SlotBroken."""
         noticed = signals.pipe()
-        self._selector.register(noticed, selectors.EVENT_READ, lambda: self._heed(noticed))
+        self._selector.register(noticed, selectors.EVENT_READ, lambda: self._handle_signals(noticed))
         self._slots.start()
         while not self._left:
-            self._heed(noticed)  # before time counts, most of which it may have stood still
+            self._handle_signals(noticed)  # before time counts, most of which it may have stood still
             self._tick()
             self._line.flush()
             if not self._left:
@@ -77,7 +77,7 @@ class Loop:
             due = min(due, now + _AGAIN)
         return max(0, due - now) / clock.SECOND
 
-    def _heed(self, noticed: int) -> None:
+    def _handle_signals(self, noticed: int) -> None:
         slept = self._sleep.look()
         if slept:
             self._pump.feed(e.Resumed(slept))

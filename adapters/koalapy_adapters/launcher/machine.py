@@ -108,16 +108,16 @@ class Machine:
             times.append(self._drain_at())
         return min(times)
 
-    # ---- what the KCM says -------------------------------------------------------------------------------------------
+    # ---- what the KCM sends ------------------------------------------------------------------------------------------
 
     def _on_connected(self, now: int, event: e.Connected) -> List[Any]:
         self._connected, self._window = True, PullWindow()
         self._results.mark_unsent()
-        said: List[Any] = [ParametersHeld(ranges_of(sorted(self._held)), self._settings.slots)]
-        said += [NodeSuspected(self._settings.host)] if self._probation.suspected else []
-        said += [self._doing] if self._doing.running else []
+        messages_due: List[Any] = [ParametersHeld(ranges_of(sorted(self._held)), self._settings.slots)]
+        messages_due += [NodeSuspected(self._settings.host)] if self._probation.suspected else []
+        messages_due += [self._doing] if self._doing.running else []
         aside, self._aside = self._aside, []
-        return [*map(e.Send, said), *self._give_back(aside)]
+        return [*map(e.Send, messages_due), *self._give_back(aside)]
 
     def _on_disconnected(self, now: int, event: e.Disconnected) -> List[Any]:
         if self._connected:
@@ -259,9 +259,9 @@ class Machine:
 
     def _leave(self, now: int) -> List[Any]:
         self._state = LEFT
-        said = self._results.due_batches(now, at_once=True) if self._connected else []
+        messages_due = self._results.due_batches(now, at_once=True) if self._connected else []
         back = ParametersGivenUp(ranges_of(sorted(self._held)), ranges_of(sorted(self._begun)))
-        return [*map(e.Send, said), *self._sent(back), e.Leave()]
+        return [*map(e.Send, messages_due), *self._sent(back), e.Leave()]
 
     def _drain_at(self) -> int:
         """The instant after which no parameter is expected to end in time."""

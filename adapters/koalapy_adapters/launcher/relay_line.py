@@ -19,12 +19,12 @@ class Line:
         self,
         path: str,
         selector: selectors.BaseSelector,
-        hear: Callable[[Any], None],
+        receive: Callable[[Any], None],
         connected: Callable[[], None],
         lost: Callable[[], None],
     ) -> None:
         self._path, self._selector = path, selector
-        self._hear, self._tell_connected, self._tell_lost = hear, connected, lost
+        self._receive, self._report_connected, self._report_lost = receive, connected, lost
         self._socket: Any = None
         self._waiting = bytearray()
         self._reader = LineReader()
@@ -85,7 +85,7 @@ class Line:
         self._socket, self._waiting, self._reader = candidate, bytearray(), LineReader()
         self._retry = FIRST_RETRY
         self._selector.register(candidate, selectors.EVENT_READ, self._ready)
-        self._tell_connected()
+        self._report_connected()
 
     def _ready(self) -> None:
         try:
@@ -106,10 +106,10 @@ class Line:
             message = messages.from_json(json.loads(text.decode()))
         except ValueError:
             return  # of another release, whose messages this Launcher does not know
-        self._hear(message)
+        self._receive(message)
 
     def _lose(self) -> None:
         self._selector.unregister(self._socket)
         self._socket.close()
         self._socket = None
-        self._tell_lost()
+        self._report_lost()

@@ -1,7 +1,7 @@
 """The plain messages between koalad and KCM, and between KCM and wrapper. The wire's own types, not the core's.
 
 Each is a NamedTuple; on the wire a JSON object whose `type` is the class's name in snake case. All instants are integer
-microseconds of the sender's own clock unless a field says otherwise. Requests carry an `id` and are idempotent: asked
+microseconds of the sender's own clock unless a field states otherwise. Requests carry an `id` and are idempotent: asked
 twice, they are done once and answered twice. Batch jobs and attempts are known by their tag.
 """
 

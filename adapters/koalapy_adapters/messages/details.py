@@ -184,7 +184,7 @@ class Probed(NamedTuple):
     python: Name
     clock: Instant
     reached: Name
-    said: Details
+    errors: Details
 
 
 def plain(kind: Any) -> Check:

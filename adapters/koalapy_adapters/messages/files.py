@@ -15,8 +15,8 @@ else:
 class Want(NamedTuple):
     """Ask which of these files, [content hash, size] each, the staging cache lacks. The others count as used.
 
-    Answered by Done, with details `missing`, [index, bytes that are there of it] each, and, where the file system
-    tells, its `free` and `total` bytes.
+    Answered by Done, with details `missing`, [index, bytes that are there of it] each. If the file system reports them,
+    its `free` and `total` bytes follow.
     """
 
     id: Count

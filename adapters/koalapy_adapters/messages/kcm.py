@@ -188,7 +188,7 @@ class Report(NamedTuple):
     """All that the wrapper knows of its attempt, on every change and after every reconnect. Instants: the KCM's clock.
 
     `phase`: started (the batch job runs), at_barrier, released, running or ended. `ending`, once ended: exited, killed
-    (by a signal from outside), walltime, left_barrier, restarted, failed (could not start: `error` says why).
+    (by a signal from outside), walltime, left_barrier, restarted, failed (could not start: `error` states why).
     `nodes`: [name, address, processes]. `began_at`: when the wrapper, and so the batch job, began.
     """
 

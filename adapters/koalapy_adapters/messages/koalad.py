@@ -249,7 +249,7 @@ class Clean(NamedTuple):
 class Diagnose(NamedTuple):
     """Look at one thing on the head node, by its name (see examination.head). Answered by Done.
 
-    Its details: what was found; or `failure` (see Failure), and `value`, what the grid file should say instead.
+    Its details: what was found; or `failure` (see Failure), and `value`, what the grid file should have instead.
     """
 
     id: Count

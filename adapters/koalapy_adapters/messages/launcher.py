@@ -24,7 +24,7 @@ class PullParameters(NamedTuple):
     """Ask for `wanted` parameters beyond those that the Launcher holds.
 
     The newest PullParameters counts; one of 0 withdraws the last. `given`: the parameters that had come over this
-    connection when the message was sent. Those on their way then count as part of `wanted`: the KCM still owes
+    connection when the message was sent. Those on their way then count as part of `wanted`: the KCM still has to send
     `wanted` + `given` less all that it has fed over this connection.
     """
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, NamedTuple, Tuple, Type
 
-RELAY_PROTOCOL = 3  # of the handshake and the seals; component.json says which one the attempt's wrapper speaks
+RELAY_PROTOCOL = 3  # of the handshake and the seals; component.json states which one the attempt's wrapper uses
 
 Json = Dict[str, Any]
 

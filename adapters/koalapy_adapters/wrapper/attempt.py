@@ -113,4 +113,4 @@ def _token(directory: str, files: Files) -> str:
     try:
         return files.read(layout.inside(directory, "token")).decode().strip()
     except OSError:
-        return ""  # the relay will not let us in; the record still says how it ended
+        return ""  # the relay refuses us; the record still states how it ended

@@ -78,11 +78,13 @@ class Loop:
     def run(self) -> int:
         """The wrapper's exit status."""
         noticed = signals.pipe()
-        self._selector.register(noticed, selectors.EVENT_READ, lambda: self._heed(noticed))
+        self._selector.register(noticed, selectors.EVENT_READ, lambda: self._handle_signals(noticed))
         self._selector.register(self._shared.readable, selectors.EVENT_READ, self._on_shared)
         self.reap()  # those that ended before anybody listened
         while self._exit_status is None:
-            self._heed(noticed)  # before time counts: a turn that outlasted its time-out saw nothing of what came
+            self._handle_signals(
+                noticed
+            )  # before time counts: a turn that outlasted its time-out saw nothing of what came
             self._tick()
             dispatch_ready(self._selector, self._timeout())
         return self._exit_status
@@ -121,7 +123,7 @@ class Loop:
         due = min((time for time in times if time is not None), default=now + self._attempt.heartbeat)
         return max(0, due - now) / clock.SECOND
 
-    def _heed(self, noticed: int) -> None:
+    def _handle_signals(self, noticed: int) -> None:
         slept = self._sleep.look()
         if slept:
             self.handle(events.Resumed(slept))
@@ -209,25 +211,25 @@ class Loop:
             else:
                 self.handle(result)
 
-    def _on_agent(self, said: Any) -> None:
-        if not isinstance(said, AgentMessage):
-            self.handle(events.NodeLost(said.node, said.sure))
+    def _on_agent(self, report: Any) -> None:
+        if not isinstance(report, AgentMessage):
+            self.handle(events.NodeLost(report.node, report.sure))
             return
-        message = said.message
-        if message["said"] == "stream":
-            self._streams.from_node(said.node, frame_of_json(message["frame"]))
-        elif message["said"] == "put":
+        message = report.message
+        if message["event"] == "stream":
+            self._streams.from_node(report.node, frame_of_json(message["frame"]))
+        elif message["event"] == "put":
             self._queue.add(self._session.put(message["key"], message["value"]))
-        elif message["said"] == "asking":
-            self._queue.add(self._session.asking(said.node, message["asking"]))
-        elif message["said"] == "start":
-            self._pass_start(said.node, message)
-        elif message["said"] == "start_ended":
+        elif message["event"] == "asking":
+            self._queue.add(self._session.asking(report.node, message["asking"]))
+        elif message["event"] == "start":
+            self._pass_start(report.node, message)
+        elif message["event"] == "start_ended":
             self.nodes.send_to(message["to"], dict(message, do="start_ended"))
         else:
-            if self._bridge is not None and message["said"] == "ended":
+            if self._bridge is not None and message["event"] == "ended":
                 self._bridge.drain()
-            self.handle(_AGENT_EVENTS[message["said"]](self, said.node, message))
+            self.handle(_AGENT_EVENTS[message["event"]](self, report.node, message))
 
     def _pass_start(self, node: str, message: Json) -> None:
         """Pass on what the mpirun on this node asks another one to start."""
@@ -267,8 +269,8 @@ class Loop:
     def _touch(self, command: session.Touch) -> None:
         self._shared.touch_heartbeat()
 
-    def _speak(self, command: session.Speak) -> None:
-        self.nodes.speak()
+    def _ping_agents(self, command: session.PingAgents) -> None:
+        self.nodes.ping()
 
     def _keep_record(self, command: session.KeepRecord) -> None:
         self._shared.write_record(command.record, command.only_if_none)
@@ -368,7 +370,7 @@ _PERFORM: Dict[Type[Any], Callable[[Loop, Any], None]] = {
     contact.Seek: Loop._seek,
     session.Expect: Loop._expect,
     session.Touch: Loop._touch,
-    session.Speak: Loop._speak,
+    session.PingAgents: Loop._ping_agents,
     session.KeepRecord: Loop._keep_record,
     session.BroadcastKey: Loop._broadcast_key,
     session.PassFrame: Loop._pass_frame,

@@ -99,7 +99,7 @@ def _launch(loop: Loop, allocation: Allocation, attempt: Attempt) -> Optional[Js
 
 
 def _clean_up(loop: Loop, patience_s: float) -> None:
-    """The agents leave when nobody speaks to them any more; what does not is killed."""
+    """The agents leave when nobody sends to them any more; what does not is killed."""
     loop.nodes.close()
     loop.close_relay(LINGER_S)
     loop.capturing.end()

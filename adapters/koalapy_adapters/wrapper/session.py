@@ -17,7 +17,7 @@ that takes `now` and returns commands; the driver performs them in their order. 
               a frame of a byte stream  PassFrame
     put: a new key of this component    BroadcastKey; Write
     touched                             those of the machine; the next Touch is due `heartbeat` later
-    tick                                what is due: Touch, Speak, and those of contact and machine
+    tick                                what is due: Touch, Heartbeat, and those of contact and machine
 
 After Leave nothing follows.
 """
@@ -48,7 +48,7 @@ class Touch(NamedTuple):
     """Touch the attempt's heartbeat; then call `touched`."""
 
 
-class Speak(NamedTuple):
+class PingAgents(NamedTuple):
     """Send a sign of life to the agents of other nodes; see `liveness`."""
 
 
@@ -114,8 +114,8 @@ class WrapperSession:
         self._tag, self._host, self._for_launcher = settings.tag, host, for_launcher
         self._heartbeat = heartbeat
         self._touch_at: Optional[int] = now
-        self._between_words = between_words(settings.orphan_timeout)
-        self._speak_at: Optional[int] = None  # where the wrapper's node is the only one
+        self._ping_interval = between_words(settings.orphan_timeout)
+        self._ping_at: Optional[int] = None  # where the wrapper's node is the only one
         self._offset: Optional[int] = None  # the relay's clock minus ours
         self._keys = KeySpace()
         self._own_keys: List[messages.PutKey] = []
@@ -135,7 +135,7 @@ class WrapperSession:
     def handle(self, now: int, event: Any) -> List[Any]:
         """React to an event of `events`."""
         if isinstance(event, events.Claimed) and len(event.nodes) > 1:
-            self._speak_at = now
+            self._ping_at = now
         return self._machine_wants(now, self._machine.handle(now, event))
 
     def touched(self, now: int, reached: Optional[events.SharedReached]) -> List[Any]:
@@ -209,7 +209,7 @@ class WrapperSession:
         """Return when to call `tick`; None: not before another event."""
         if self._left:
             return None
-        times = [self._machine.next_wakeup(), self._relay.next_wakeup(), self._touch_at, self._speak_at]
+        times = [self._machine.next_wakeup(), self._relay.next_wakeup(), self._touch_at, self._ping_at]
         return min((time for time in times if time is not None), default=None)
 
     def tick(self, now: int) -> List[Any]:
@@ -220,9 +220,9 @@ class WrapperSession:
         if self._touch_at is not None and now >= self._touch_at:
             self._touch_at = None  # until `touched`
             commands.append(Touch())
-        if self._speak_at is not None and now >= self._speak_at:
-            self._speak_at = now + self._between_words
-            commands.append(Speak())
+        if self._ping_at is not None and now >= self._ping_at:
+            self._ping_at = now + self._ping_interval
+            commands.append(PingAgents())
         due = self._machine.next_wakeup()
         if due is not None and now >= due:
             commands += self._machine_wants(now, self._machine.tick(now))

@@ -65,7 +65,7 @@ def decide(attempt: str, own: start_lock.StartLock, files: Files = DISK) -> str:
 
 
 def _run(directory: str, component: Json) -> int:
-    signals.hold()  # until the loop, and the agent, can heed them
+    signals.hold()  # until the loop, and the agent, can handle them
     from koalapy_adapters.wrapper.agent.fork import fork_agent  # late: a revoked attempt leaves without it
 
     private_directory = private_dir.make()

@@ -23,7 +23,7 @@ def _ad(found: ClusterAd) -> answers.ClusterAd:
 
 def matched(request: Request, found: Iterable[MatchedComponent], clusters: Sequence[ClusterAd]) -> answers.MatchAnswer:
     """Answer with what suits each component of a request. `clusters`: the ads that they were compared with."""
-    said = {each.cluster: {name.casefold() for name, _ in each.attributes} for each in clusters}
+    named = {each.cluster: {name.casefold() for name, _ in each.attributes} for each in clusters}
     return {
         "schema": "koala.match/1",
         "name": request.name,
@@ -41,7 +41,7 @@ def matched(request: Request, found: Iterable[MatchedComponent], clusters: Seque
                         "missing": [
                             name
                             for name in attributes_read(each.request.requirements)
-                            if name.casefold() not in said.get(one.cluster, ())
+                            if name.casefold() not in named.get(one.cluster, ())
                         ],
                     }
                     for one in each.others

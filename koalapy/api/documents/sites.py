@@ -53,7 +53,7 @@ def _neighbour(found: "NeighbourState", of_file: bool) -> answers.NeighbourSite:
         "version": status.version,
         "free": None if record is None else record.free,
         "reported_at": None if record is None else optional_instant(record.reported_at),
-        "told": None if record is None else record.told,
+        "sent_free": None if record is None else record.sent_free,
         "added_by_command": not of_file,
     }
 

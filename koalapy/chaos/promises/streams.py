@@ -5,7 +5,7 @@ from koalapy.world.streams import Stream, StreamLog
 
 
 class Streams:
-    """The checker of byte streams. `lost`: an end whose process died; it can say nothing any more."""
+    """The checker of byte streams. `lost`: an end whose process died; it can report nothing any more."""
 
     def __init__(self, log: StreamLog) -> None:
         self._log = log

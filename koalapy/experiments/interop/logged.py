@@ -96,8 +96,8 @@ class _Log:
             return Instant(job.submitted)
         if self._trace.starts is not None:
             return Instant(_midnight(self._trace.starts) + job.submitted)
-        said = self._reader.header.get("UnixStartTime", "").partition(" ")[0]
-        return Instant((int(said) * SECOND if said.isdecimal() else 0) + job.submitted)
+        started = self._reader.header.get("UnixStartTime", "").partition(" ")[0]
+        return Instant((int(started) * SECOND if started.isdecimal() else 0) + job.submitted)
 
     def _home(self, job: TraceJob) -> str:
         if job.site not in self._homes:

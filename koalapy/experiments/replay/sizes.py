@@ -13,14 +13,14 @@ _PARTITION = re.compile(r"\s*Partition:\s+(\S+)\s+(\S+)")
 
 
 def sizes(
-    clusters: Collection[str], said: Mapping[str, int], known: Mapping[str, int], header: Mapping[str, str]
+    clusters: Collection[str], given: Mapping[str, int], known: Mapping[str, int], header: Mapping[str, str]
 ) -> dict[str, int]:
-    """Return the size of every cluster: as `said`, else as `known`, else, for a single cluster, by the trace's header.
+    """Return the size of every cluster: as `given`, else as `known`, else, for a single cluster, by the trace's header.
 
     Raises RequestError for a cluster without a size, and for a size of an unknown cluster.
     """
-    check_known(said, clusters)
-    found = {**known, **said}
+    check_known(given, clusters)
+    found = {**known, **given}
     if len(clusters) == 1 and not found:
         found = {name: count for name in clusters if (count := _of_header(header))}
     if lacking := [name for name in clusters if name not in found]:
@@ -49,13 +49,13 @@ def check_known(named: Iterable[str], clusters: Collection[str]) -> None:
             raise RequestError("no_such_cluster", f"The grid has no cluster {name}.", use_known(name, list(clusters)))
 
 
-def sites(clusters: Collection[str], said: Mapping[str, str], comments: Iterable[str]) -> dict[str, str]:
-    """Return the cluster of each site of a trace: as `said`, else the cluster with the site's name.
+def sites(clusters: Collection[str], given: Mapping[str, str], comments: Iterable[str]) -> dict[str, str]:
+    """Return the cluster of each site of a trace: as `given`, else the cluster with the site's name.
 
     A partition's number is a site too, if the trace's header gives the partition's name.
     """
-    check_known(said.values(), clusters)
-    found = {name: name for name in clusters} | dict(said)
+    check_known(given.values(), clusters)
+    found = {name: name for name in clusters} | dict(given)
     partitions = [(match[1], match[2]) for line in comments if (match := _PARTITION.match(line))]
     return {number: found[name] for number, name in partitions if name in found} | found
 

@@ -31,7 +31,7 @@ class Content:
         return f"{self._instance}-{found.id}"
 
     def sentence(self, found: Notification) -> str:
-        """Return one line that says what happened."""
+        """Return one line that states what happened."""
         how = _WORDS[found.id.on]
         return f"{found.kind.capitalize()} {found.id.job} ({valid_text(found.name)}) of {self._grid} {how}."
 

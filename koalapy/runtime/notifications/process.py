@@ -50,9 +50,9 @@ async def _run(
     words: Sequence[str], content: bytes, environment: Mapping[str, str], called: str
 ) -> tuple[Outcome, Reason | None]:
     reader, errors = os.pipe()
-    said = asyncio.StreamReader()
+    output = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(said), os.fdopen(reader, "rb", 0)
+        lambda: asyncio.StreamReaderProtocol(output), os.fdopen(reader, "rb", 0)
     )
     with tempfile.TemporaryFile() as given, contextlib.closing(transport):
         given.write(content)
@@ -67,7 +67,7 @@ async def _run(
             return Outcome.REFUSED, _reason(f"The {called} could not be started: {why}.", "Correct it.")
         finally:
             os.close(errors)
-        words_task = asyncio.create_task(_last_words(said))
+        words_task = asyncio.create_task(_last_words(output))
         try:
             status = await process.wait()
         except asyncio.CancelledError:
@@ -79,10 +79,10 @@ async def _run(
         return _judge(status, last, called)
 
 
-async def _last_words(said: asyncio.StreamReader) -> str:
+async def _last_words(output: asyncio.StreamReader) -> str:
     """Read to the end, and return the first bytes in one visible line."""
     kept = b""
-    while piece := await said.read(1 << 16):
+    while piece := await output.read(1 << 16):
         kept = (kept + piece)[:_LAST_WORDS]
     return visible_line(kept.decode(errors="replace").strip())
 

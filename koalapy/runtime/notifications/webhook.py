@@ -10,7 +10,7 @@ from koalapy.model.notification import Outcome, Webhook
 from koalapy.runtime.notifications.content import USER_AGENT
 
 _PHASE_S = 10.0  # to connect, and to write or read anything
-_NOT_TAKEN = {408, 425, 429, 500, 503}  # the server says that it has not handled the request
+_NOT_TAKEN = {408, 425, 429, 500, 503}  # the server reports that it has not handled the request
 _MAY_BE_TAKEN = {502, 504}  # of a gateway, which may have passed the request on
 _NOT_CONNECTED = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 _UNUSABLE = (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError)

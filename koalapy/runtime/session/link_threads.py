@@ -84,7 +84,7 @@ class LinkThreads(Generic[T]):
     @property
     def session(self) -> Session | None:
         """The session, if it takes requests."""
-        return self._session if self._machine.state is State.TALKING else None
+        return self._session if self._machine.state is State.OPEN else None
 
     def start(self) -> None:
         """Begin to connect."""

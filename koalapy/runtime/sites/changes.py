@@ -49,7 +49,7 @@ class SiteChanges:
     def invitation(self, guest: str, relation: Relation, url: str | None = None) -> Invitation:
         """Return what `guest` needs to make this site its neighbour. `relation`: what `guest` is to this site.
 
-        `url`: where this site is reached, if it is not where its `listen` says. Raises RequestError for this site's own
+        `url`: where this site is reached, if it is not at its `listen`. Raises RequestError for this site's own
         name, and KoalaError if its key cannot be read.
         """
         own = self._site.name

@@ -106,12 +106,12 @@ class SiteLink:
 
         def put(now: Instant) -> list[Command]:
             fresh = self._outgoing.put(number, command)
-            return self._machine.send(now, lambda talk: talk.send(number, command)) if fresh else []
+            return self._machine.send(now, lambda dialogue: dialogue.send(number, command)) if fresh else []
 
         self._threads.do(put)
 
     def acknowledge(self, epoch: int, number: int) -> None:
-        self._threads.do(lambda now: self._machine.send(now, lambda talk: talk.acknowledge(number), epoch))
+        self._threads.do(lambda now: self._machine.send(now, lambda dialogue: dialogue.acknowledge(number), epoch))
 
     # ---- for threads that can wait
 

@@ -256,7 +256,7 @@ class SiteStreams:
 
 
 def _is_gone(end: StreamEnd, now: Instant) -> bool:
-    """Return whether nothing needs the end any more; one that is not heard of any more is reset."""
+    """Return whether nothing needs the end any more; one from which nothing arrives any more is reset."""
     if now >= end.next_wakeup():
         end.tick(now)
     return end.is_forgotten(now)

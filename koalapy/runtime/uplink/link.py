@@ -132,19 +132,19 @@ class Link:
     # ---- for the driver
 
     def send(self, number: int, command: ComponentCommand, doubt: bool) -> None:
-        self._send_over(lambda talk: talk.send(number, command, doubt))
+        self._send_over(lambda dialogue: dialogue.send(number, command, doubt))
 
     def hint(self, hint: ClusterHint) -> None:
         """Send a hint. The newest WatchCluster is sent to every later KCM too."""
         standing = isinstance(hint, WatchCluster)
-        self._threads.do(lambda now: self._machine.send(now, lambda talk: talk.hint(hint), standing=standing))
+        self._threads.do(lambda now: self._machine.send(now, lambda dialogue: dialogue.hint(hint), standing=standing))
 
     def acknowledge(self, epoch: int, number: int) -> None:
-        self._send_over(lambda talk: talk.acknowledge(epoch, number))
+        self._send_over(lambda dialogue: dialogue.acknowledge(epoch, number))
 
     def put(self, attempt: AttemptId, key: str, value: str) -> None:
         """Send a key to a component on this cluster."""
-        self._send_over(lambda talk: talk.put_key(attempt, key, value))
+        self._send_over(lambda dialogue: dialogue.put_key(attempt, key, value))
 
     # ---- for threads that can wait. Raises TransientError if the cluster is, or gets, out of reach.
 
@@ -327,7 +327,7 @@ class Link:
     def _too_large(self, message: Any, error: FrameError) -> None:
         if isinstance(message, wire.Submit):
             reason = Reason("too_large", "request", f"The component is {error}.", _TOO_LARGE)
-            self._send_over(lambda talk: talk.fail(message.id, reason))
+            self._send_over(lambda dialogue: dialogue.fail(message.id, reason))
         else:
             _LOG.error("message_too_large", cluster=self.cluster.name, message=type(message).__name__, why=str(error))
 
@@ -337,9 +337,11 @@ class Link:
         """Return the worker's callbacks for the session of this epoch."""
         of = (self.cluster.name, epoch)
         return Callbacks(
-            staged=lambda number, doubt, files: self._send_over(lambda talk: talk.submit(number, doubt, files), epoch),
+            staged=lambda number, doubt, files: self._send_over(
+                lambda dialogue: dialogue.submit(number, doubt, files), epoch
+            ),
             not_staged=lambda number, doubt, why: self._send_over(
-                lambda talk: talk.not_staged(number, why, doubt), epoch
+                lambda dialogue: dialogue.not_staged(number, why, doubt), epoch
             ),
             events=lambda events: self._services.deliver(Delivery(events=tuple(events), session=of)),
             is_wanted=lambda number: self._is_wanted(epoch, number),

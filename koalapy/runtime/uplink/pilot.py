@@ -16,7 +16,7 @@ from koalapy.model.units import SECOND, Instant
 from koalapy.runtime.streams import Stream
 
 _OPEN_S = 30.0
-_LAST_WORDS_S = 2.0  # that a command has to say how it ended, after its output
+_LAST_WORDS_S = 2.0  # that a command has to report how it ended, after its output
 _LOOK_S = 1.0
 _EXIT = "stream_exit_"  # the code of the reset that carries a command's status
 
@@ -24,7 +24,7 @@ OpenCommand = Callable[[str], Stream]
 
 
 def surroundings(attempt: Attempt, terms: PilotTerms, now: Instant) -> str:
-    """Return a shell prefix that tells an allocation when the pilot's program ends, and how its programs are isolated.
+    """Return a shell prefix that notes for an allocation when the pilot's program ends, and how programs are isolated.
 
     The end is by the node's own clock. The batch system may not know it, or grants the batch job more.
     """

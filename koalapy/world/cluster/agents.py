@@ -31,7 +31,7 @@ class SimAgents:
         for agent in self._agents.values():
             agent.prepare(tag, plan, grace, None if agent.node is self._own else silence)
 
-    def speak(self) -> None:
+    def ping(self) -> None:
         """Send a sign of life to the agents of other nodes."""
         for agent in self._agents.values():
             if agent.node is not self._own:

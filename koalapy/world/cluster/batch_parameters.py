@@ -29,7 +29,7 @@ class BatchParameters:
 
     strict: bool = False  # first come, first served; else whatever fits may start
     exclusive: bool = False  # whole nodes are allocated
-    cycle: Span = _CYCLE  # from a change in the queue to the scheduling that heeds it
+    cycle: Span = _CYCLE  # from a change in the queue to the scheduling that takes it into account
     launch: Span = _LAUNCH  # from there to the batch script
     epilogue: Span = _EPILOGUE  # from the script's end to the job's
     listed_after: Span = _LISTED_AFTER  # how long the queue still lists a job that ended

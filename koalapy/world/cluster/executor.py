@@ -43,7 +43,7 @@ class Limit:
 
 
 class SimExecutor:
-    """`report` hears every outcome."""
+    """`report` receives every outcome."""
 
     def __init__(
         self,

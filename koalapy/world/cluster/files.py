@@ -47,7 +47,7 @@ class SharedDirectory:
         self.directories: dict[str, dict[str, None]] = {"/": {}}
 
     def lose_next_link_reply(self) -> None:
-        """The next hard link is made, but who made it hears that it failed."""
+        """The next hard link is made, but its maker gets an error."""
         self.lost_link_replies += 1
 
     def interleave(self, pause: Callable[[Callable[[], object]], None]) -> None:

@@ -42,7 +42,7 @@ class SimKcm(Process):
     def __init__(self, environment: Environment, shell: Shell, end: End, number: int) -> None:
         super().__init__(environment.agenda, [environment.kcm_crash_point])
         self.environment, self._shell, self._end = environment, shell, end
-        self.number, self.epoch, self.instance, self.said = number, 0, "", ""
+        self.number, self.epoch, self.instance, self.last_words = number, 0, "", ""
         self._rng = environment.rng(f"kcm/{number}")
         self._skew = environment.head.skew
         self._mount = Mount(
@@ -66,7 +66,7 @@ class SimKcm(Process):
         return self.alive and self._context is not None and self._context.prerequisites.ready
 
     def has(self, tag: str) -> bool:
-        """Return whether the wrapper of this tag is connected to its relay; of files nobody can say."""
+        """Return whether the wrapper of this tag is connected to its relay; unknown for a relay by files."""
         relay = self._context.relay if self._context is not None else None
         return not isinstance(relay, SimRelay) or relay.has(tag)
 
@@ -81,7 +81,7 @@ class SimKcm(Process):
 
     def quit(self, why: str) -> None:
         """Its own end: none of its submits may reach the batch system after it."""
-        self.said = why
+        self.last_words = why
         if self._context is not None and self.alive:
             self._context.executor.end_submits()
             if isinstance(self._context.relay, SimFileRelay):

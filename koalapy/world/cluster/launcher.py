@@ -23,7 +23,7 @@ from koalapy.world.cluster.nodes import SimNode
 from koalapy.world.random_streams import between
 
 _BEGIN = Duration(MILLISECOND // 2), Duration(3 * MILLISECOND)  # from the queue to the program's first instruction
-_HEED = MILLISECOND, Duration(500 * MILLISECOND)  # from SIGTERM to the end of a program that heeds it
+_TIME_TO_END = MILLISECOND, Duration(500 * MILLISECOND)  # from SIGTERM to the end of a program that handles it
 _DRAIN_S = 5.0
 
 
@@ -38,7 +38,7 @@ class _Running:
 
 
 class SimLauncher(SimAgent):
-    """`say` sends its machine's messages to the KCM; the wrapper calls `connected`, `disconnected` and `receive`."""
+    """`send` sends its machine's messages to the KCM; the wrapper calls `connected`, `disconnected` and `receive`."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class SimLauncher(SimAgent):
         node: SimNode,
         start: str,
         attempt: Attempt,
-        tell: Callable[[Any], None],
-        say: Callable[[Any], None],
+        notify: Callable[[Any], None],
+        send: Callable[[Any], None],
     ) -> None:
-        super().__init__(environment, node, 1, start, attempt.directory, tell)
-        self._attempt, self._say = attempt, say
+        super().__init__(environment, node, 1, start, attempt.directory, notify)
+        self._attempt, self._send_message = attempt, send
         self._sweep: dict[str, Any] = attempt.program["sweep"]
         self._arguments = Compiled(self._sweep["space"], attempt.program["arguments"])
         self._machine: Machine | None = None
@@ -127,7 +127,7 @@ class SimLauncher(SimAgent):
     # ---- its machine
 
     def _handle(self, event: Any) -> None:
-        """Tell the machine, and do what it answers; what that brings about comes after it."""
+        """Pass an event to the machine, and carry out its commands; their outcomes come later."""
         self._pending.append(event)
         if self._handling:
             return
@@ -155,7 +155,7 @@ class SimLauncher(SimAgent):
                 _DOING[type(command)](self, command)
 
     def _send_to_kcm(self, command: e.Send) -> None:
-        self._say(messages.FromLauncher(messages.to_json(command.message)))
+        self._send_message(messages.FromLauncher(messages.to_json(command.message)))
 
     def _put(self, command: e.Queue) -> None:
         self._queue.extend(command.numbers)
@@ -234,12 +234,12 @@ class SimLauncher(SimAgent):
         for slot, running in enumerate(self._slots):
             if running is not None:
                 self._environment.agenda.cancel(running.end)
-                wait = self._heeds(running, Duration(command.grace))
+                wait = self._time_to_end(running, Duration(command.grace))
                 running.end = self._environment.agenda.after(wait, lambda slot=slot: self._stop_slot(slot))  # type: ignore[misc]
         self._stopped()
 
-    def _heeds(self, running: _Running, grace: Duration) -> Duration:
-        return grace if running.behaviour.deaf else Duration(min(grace, between(self._rng, *_HEED)))
+    def _time_to_end(self, running: _Running, grace: Duration) -> Duration:
+        return grace if running.behaviour.deaf else Duration(min(grace, between(self._rng, *_TIME_TO_END)))
 
     def _stop_slot(self, slot: int) -> None:
         self._free(slot)

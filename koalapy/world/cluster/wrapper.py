@@ -255,8 +255,8 @@ class SimWrapper(Process):
             lambda reached: self._do(self._session.touched(self.clock(), reached)),
         )
 
-    def _speak(self, command: session.Speak) -> None:
-        self._agents.speak()
+    def _ping_agents(self, command: session.PingAgents) -> None:
+        self._agents.ping()
 
     def _keep_record(self, command: session.KeepRecord) -> None:
         record, only_if_none = command
@@ -363,7 +363,7 @@ _PERFORM: dict[type[Any], Callable[[SimWrapper, Any], None]] = {
     contact.Seek: SimWrapper._seek,
     session.Expect: SimWrapper._expect,
     session.Touch: SimWrapper._touch,
-    session.Speak: SimWrapper._speak,
+    session.PingAgents: SimWrapper._ping_agents,
     session.KeepRecord: SimWrapper._keep_record,
     session.BroadcastKey: lambda wrapper, command: None,  # no simulated program asks for keys
     session.PassFrame: SimWrapper._pass_frame,

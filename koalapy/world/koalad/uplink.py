@@ -126,15 +126,15 @@ class Uplink:
     # ---- for the driver
 
     def send(self, number: int, command: ComponentCommand, doubt: bool) -> None:
-        self._send(lambda talk: talk.send(number, command, doubt))
+        self._send(lambda dialogue: dialogue.send(number, command, doubt))
 
     def hint(self, hint: ClusterHint) -> None:
         self._perform(
-            self._machine.send(self._now, lambda talk: talk.hint(hint), standing=isinstance(hint, WatchCluster))
+            self._machine.send(self._now, lambda dialogue: dialogue.hint(hint), standing=isinstance(hint, WatchCluster))
         )
 
     def acknowledge(self, epoch: int, number: int) -> None:
-        self._send(lambda talk: talk.acknowledge(epoch, number))
+        self._send(lambda dialogue: dialogue.acknowledge(epoch, number))
 
     def end_session(self, why: Reason) -> int | None:
         """End the current session, to begin a new one. Returns its epoch, or None if there is none."""
@@ -231,7 +231,7 @@ class Uplink:
             self._perform(self._machine.end(self._now, why))
 
     def _send_frame(self, frame: Any) -> None:
-        if self.pipe is not None and self._machine.state is State.TALKING:
+        if self.pipe is not None and self._machine.state is State.OPEN:
             self.pipe.near.send(frame_to_json(frame))
 
     def _probed(self) -> list[Command]:
@@ -243,8 +243,12 @@ class Uplink:
         Staging(
             self,
             command.command,
-            staged=lambda files: self._send(lambda talk: talk.submit(command.number, command.doubt, files), epoch),
-            refused=lambda why: self._send(lambda talk: talk.not_staged(command.number, why, command.doubt), epoch),
+            staged=lambda files: self._send(
+                lambda dialogue: dialogue.submit(command.number, command.doubt, files), epoch
+            ),
+            refused=lambda why: self._send(
+                lambda dialogue: dialogue.not_staged(command.number, why, command.doubt), epoch
+            ),
         ).go_on()
 
     def _send(self, outgoing: Callable[[KcmConversation], Reaction], epoch: int | None = None) -> None:

@@ -120,7 +120,7 @@ print(guest.recv(1000), flush=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
-def test_nothing_is_said_to_a_socket_of_another_user(fresh: Any) -> None:
+def test_nothing_is_sent_to_a_socket_of_another_user(fresh: Any) -> None:
     """Which one may leave where koalad's is to be, if that is a place where all may write."""
     path = socket_of(fresh)
     path.parent.mkdir(parents=True)

@@ -78,7 +78,7 @@ def test_a_job_file_that_is_none(koala: Any, before: list[int]) -> None:
     assert koala.ids() == before
 
 
-def test_a_language_without_a_reader_is_said(koala: Any, before: list[int]) -> None:
+def test_a_language_without_a_reader_is_reported(koala: Any, before: list[int]) -> None:
     koala("submit", koala.write("job.xml", b"<workflow/>")).refused(2, "workflow")
     assert koala.ids() == before
 
@@ -99,7 +99,7 @@ def test_what_no_cluster_can_hold_is_a_job_that_fails_in_words(koala: Any, shell
         ({"constraint": "fast"}, "has no node features"),
     ],
 )
-def test_what_the_embedded_batch_system_has_not_is_said(
+def test_what_the_embedded_batch_system_has_not_is_reported(
     koala: Any, shell: Callable[..., Document], wish: Document, words: str
 ) -> None:
     file = koala.write("wish.yaml", {"components": [shell("true", cluster="delft", **wish)]})

@@ -94,7 +94,7 @@ def test_its_journal_is_replayed_and_a_difference_found(
     assert fresh("sim", "replay", "--journal", str(fresh.grid_file)).status == 2
 
 
-def test_it_says_what_would_be_in_it_before_it_is_written(fresh: Any) -> None:
+def test_it_lists_what_would_be_in_it_before_it_is_written(fresh: Any) -> None:
     answer = fresh("bugreport")
     assert answer.status == 2
     assert "needs confirmation on a terminal" in answer.err

@@ -59,18 +59,18 @@ def test_up_when_it_is_up_changes_nothing(koala: Any) -> None:
     assert koala("up", "--json").document == before
 
 
-def test_up_says_which_release_runs_where_it_is_another(koala: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_up_prints_which_release_runs_if_it_is_another(koala: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in koala.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(grid, "__version__", "9.9")
     answer = CliRunner().invoke(app, ["up"])
     before = koala("status", "--json").document
     assert answer.stdout.splitlines()[0] == f"koalad of grid live was up already (pid {before['pid']})"
-    told = f"It is koalapy {before['version']}, and this is koalapy 9.9. `koala down`, then `koala up` replaces it;"
-    assert answer.stdout.splitlines()[1] == f"{told} its jobs run on."
+    reported = f"It is koalapy {before['version']}, and this is koalapy 9.9. `koala down`, then `koala up` replaces it;"
+    assert answer.stdout.splitlines()[1] == f"{reported} its jobs run on."
 
 
-def test_status_says_that_it_is_ready(koala: Any) -> None:
+def test_status_shows_that_it_is_ready(koala: Any) -> None:
     document = koala("status", "--json").document
     assert set(document) == fields(
         "schema pid version grid grid_file grid_file_changed state pending_cancels troubles runners recovery "
@@ -131,7 +131,7 @@ def test_clusters_shows_processors(koala: Any) -> None:
     assert lines[1].split()[:1] + lines[1].split()[-7:-1] == ["amsterdam", "4", "4", "0", "0", "0", "0"]
 
 
-def test_without_a_grid_file_every_command_says_which_one_it_misses(koala: Any) -> None:
+def test_without_a_grid_file_every_command_names_the_missing_one(koala: Any) -> None:
     missing = str(koala.root / "missing.yaml")
     for command in (["up"], ["status"], ["jobs"], ["submit", "job.yaml"], ["config", "check"]):
         koala(*command, "--grid", missing).refused(2, f"There is no grid file {missing}.")
@@ -145,7 +145,7 @@ def test_config_check_and_schema(koala: Any) -> None:
 # ---- submit
 
 
-def test_submit_says_the_jobs_number(koala: Any, shell: Callable[..., Document]) -> None:
+def test_submit_prints_the_jobs_number(koala: Any, shell: Callable[..., Document]) -> None:
     file = koala.write("hello.yaml", {"components": [shell("echo hello")]})
     answer = koala("submit", file)
     assert answer.status == 0
@@ -261,7 +261,7 @@ def test_jobs_and_show_have_the_promised_names(koala: Any, shell: Callable[..., 
     assert shown["events"] == sorted(shown["events"], key=lambda event: event["at"])
 
 
-def test_show_says_what_a_job_runs_and_resubmit_runs_it_again(koala: Any, shell: Callable[..., Document]) -> None:
+def test_show_prints_what_a_job_runs_and_resubmit_runs_it_again(koala: Any, shell: Callable[..., Document]) -> None:
     (koala.work / "staged").write_text("data")
     program = shell('echo "$WHO $*"', environment={"WHO": "me you"}, walltime="2m", cluster="leiden")
     program["arguments"] += ["zero", "a b"]
@@ -285,7 +285,7 @@ def test_show_says_what_a_job_runs_and_resubmit_runs_it_again(koala: Any, shell:
     koala("resubmit", 10**6).refused(1, "no job 1000000")
 
 
-def test_an_interrupted_submit_has_told_the_number_of_its_job(koala: Any, shell: Callable[..., Document]) -> None:
+def test_an_interrupted_submit_has_printed_the_number_of_its_job(koala: Any, shell: Callable[..., Document]) -> None:
     process = koala.start("submit", koala.write("job.yaml", {"components": [shell("sleep 600")]}), "--wait", "--json")
     assert process.stderr is not None
     assert process.stderr.readline().decode() == f"job {koala.ids()[-1]} accepted\n"
@@ -408,7 +408,7 @@ def koala_bytes(koala: Any, *arguments: object) -> bytes:
 # ---- check
 
 
-def test_a_check_says_what_would_be_submitted_and_submits_nothing(koala: Any, shell: Callable[..., Document]) -> None:
+def test_a_check_prints_what_would_be_submitted_and_submits_nothing(koala: Any, shell: Callable[..., Document]) -> None:
     """As an override changes it: from a job that fits into one that never does, or is none."""
     koala.known()
     before = koala.ids()
@@ -486,7 +486,7 @@ def test_logs_follow_until_the_job_is_over(koala: Any, shell: Callable[..., Docu
     assert (process.returncode, rest, errors) == (0, b"two\n", b"")
 
 
-def test_logs_without_output_say_that_nothing_has_run(koala: Any, shell: Callable[..., Document]) -> None:
+def test_logs_without_output_report_that_nothing_has_run(koala: Any, shell: Callable[..., Document]) -> None:
     blocker = koala.submit(shell("sleep 1000", 4, cluster="delft"))
     koala.until(lambda: koala.job(blocker)["state"] == "running")
     job = koala.submit(shell("true", 4, cluster="delft"), when_busy="wait")
@@ -631,7 +631,7 @@ def test_times_are_local_and_with_utc_those_of_utc(koala: Any, shell: Callable[.
         assert f"submitted at            {utc}\n" in koala(*command).out
 
 
-def test_a_job_that_never_fits_is_told_at_once(koala: Any, shell: Callable[..., Document]) -> None:
+def test_a_job_that_never_fits_is_reported_at_once(koala: Any, shell: Callable[..., Document]) -> None:
     large = koala.write("large.yaml", {"components": [shell("true", 5)]})
     answer = koala("submit", large)
     job = koala.ids()[-1]
@@ -680,7 +680,7 @@ def test_a_held_job_waits_until_it_is_released(koala: Any, shell: Callable[..., 
     [(each, 10**6) for each in ("logs", "explain", "wait", "cancel", "hold", "release")]
     + [("show", 0), ("show", 10**30)],
 )
-def test_a_job_that_is_not_there_is_said_to_be_none(koala: Any, command: str, job: int) -> None:
+def test_a_job_that_is_not_there_is_reported_as_none(koala: Any, command: str, job: int) -> None:
     answer = koala(command, job)
     assert answer.status == 1, answer
     assert answer.out == ""
@@ -796,7 +796,7 @@ def test_what_was_left_is_fetched_again(koala: Any, shell: Callable[..., Documen
     koala("fetch", job, "../x").refused(2, "../x")
 
 
-def test_files_that_were_left_out_are_told_where_the_job_ends(koala: Any, shell: Callable[..., Document]) -> None:
+def test_files_that_were_left_out_are_reported_where_the_job_ends(koala: Any, shell: Callable[..., Document]) -> None:
     """Two components leave a file of one name: only the first one's is brought."""
     components = [shell(f"echo {index} > result", cluster="delft") for index in range(2)]
     file = koala.write("twice.yaml", {"components": components, "stage_out": ["result"]})

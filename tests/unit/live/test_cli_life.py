@@ -20,7 +20,7 @@ from koalapy.model.errors import RequestError
 Document = dict[str, Any]
 
 
-def test_what_is_down_is_said_with_exit_status_3(fresh: Any, shell: Callable[..., Document]) -> None:
+def test_what_is_down_is_reported_with_exit_status_3(fresh: Any, shell: Callable[..., Document]) -> None:
     file = fresh.write("job.yaml", {"components": [shell("true")]})
     commands: list[list[object]] = [
         ["status"], ["clusters"], ["jobs"], ["submit", file], ["show", 1], ["logs", 1],
@@ -82,7 +82,7 @@ def test_a_grid_file_of_the_same_name_does_not_reach_the_other_ones_koalad(
     assert fresh("jobs", "--grid", "live", "--json").document["jobs"] == []
 
 
-def test_a_grid_file_that_was_changed_since_the_start_is_told_of(fresh: Any) -> None:
+def test_a_grid_file_that_was_changed_since_the_start_is_reported(fresh: Any) -> None:
     assert fresh("up").status == 0
     fresh.grid_file.touch()
     assert "changed" not in fresh("up").out + fresh("status").out
@@ -95,7 +95,7 @@ def test_a_grid_file_that_was_changed_since_the_start_is_told_of(fresh: Any) -> 
     assert fresh("status", "--json").document["grid_file_changed"] is True
 
 
-def test_up_says_which_clusters_are_not_connected_and_why(fresh: Any) -> None:
+def test_up_prints_which_clusters_are_not_connected_and_why(fresh: Any) -> None:
     grid = yaml.safe_load(fresh.grid_file.read_text())
     grid["clusters"] = {"leiden": grid["clusters"]["leiden"], "gone": {"batch": "local", "connect": "command:false"}}
     fresh.write_grid(grid)
@@ -244,19 +244,19 @@ def test_a_socket_is_found_whatever_the_runtime_directory(fresh: Any) -> None:
     assert fresh("down").status == 0
 
 
-def test_a_directory_that_cannot_be_made_is_said(fresh: Any) -> None:
+def test_a_directory_that_cannot_be_made_is_reported(fresh: Any) -> None:
     (fresh.root / "state").write_text("a file")
     fresh("up").refused(1, f"The directory {fresh.root}/state/koala/live cannot be made: Not a directory.")
     (fresh.root / "state").unlink()
 
 
-def test_a_runtime_directory_with_a_long_name_is_said(fresh: Any) -> None:
+def test_a_runtime_directory_with_a_long_name_is_reported(fresh: Any) -> None:
     long = fresh.root / ("x" * 100)
     fresh("up", XDG_RUNTIME_DIR=str(long)).refused(1, "is too long for a Unix socket.", "XDG_RUNTIME_DIR")
     assert not fresh.processes()
 
 
-def test_a_damaged_store_is_said(fresh: Any) -> None:
+def test_a_damaged_store_is_reported(fresh: Any) -> None:
     store = fresh.root / "state" / "koala" / "live" / "store.sqlite"
     store.parent.mkdir(parents=True)
     store.write_bytes(b"no database at all" * 100)
@@ -264,7 +264,7 @@ def test_a_damaged_store_is_said(fresh: Any) -> None:
     assert store.read_bytes() == b"no database at all" * 100
 
 
-def test_a_koalad_that_does_not_answer_is_said(fresh: Any) -> None:
+def test_a_koalad_that_does_not_answer_is_reported(fresh: Any) -> None:
     """Something else listens on its socket."""
     path = fresh.root / "run" / "koala" / "live.sock"
     path.parent.mkdir(parents=True)
@@ -336,7 +336,7 @@ def test_a_grid_file_in_another_style_is_read(fresh: Any) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user to be refused")
-def test_a_file_of_another_user_is_said(fresh: Any) -> None:
+def test_a_file_of_another_user_is_reported(fresh: Any) -> None:
     """As a user without name and home, who may read the program but not this file."""
     fresh.grid_file.chmod(0o600)
     code = (

@@ -40,8 +40,8 @@ def test_output_and_errors_go_their_own_ways(koala: Any) -> None:
     answer = koala("run", "-n", 1, "--", "sh", "-c", "echo out; echo err >&2")
     job = last(koala)
     assert (answer.status, answer.out) == (0, "out\n")
-    told = [line for line in answer.err.splitlines() if " is " not in line]  # what it does, if that takes long
-    assert told == [f"job {job} accepted", "err"]
+    reported = [line for line in answer.err.splitlines() if " is " not in line]  # what it does, if that takes long
+    assert reported == [f"job {job} accepted", "err"]
     assert koala.job(job)["name"] == "sh"
 
 
@@ -214,7 +214,7 @@ def test_wrong_usage_of_run(koala: Any, arguments: list[str]) -> None:
     assert (answer.status, answer.out) == (2, "")
 
 
-def test_standard_input_that_is_not_passed_on_is_told(koala: Any) -> None:
+def test_standard_input_that_is_not_passed_on_is_reported(koala: Any) -> None:
     with open(koala.write("input", "hello\n")) as file:
         process = koala.start("run", "-n", 1, "--", "cat", stdin=file.fileno())
     status, out, err = end(process)
@@ -223,7 +223,7 @@ def test_standard_input_that_is_not_passed_on_is_told(koala: Any) -> None:
     assert "Standard input" not in koala("run", "-n", 1, "--", "cat").err
 
 
-def test_while_it_waits_it_says_why_and_then_what_it_does(koala: Any) -> None:
+def test_while_it_waits_it_prints_why_and_then_what_it_does(koala: Any) -> None:
     gates = [koala.work / name for name in ("first", "second")]
     wait = "while [ ! -e {} ]; do sleep 0.1; done"
     holder = koala.submit(live.sh(wait.format(gates[0]), 2, cluster="leiden"))
@@ -232,7 +232,7 @@ def test_while_it_waits_it_says_why_and_then_what_it_does(koala: Any) -> None:
     try:
         assert process.stderr is not None
         assert process.stderr.readline().decode() == f"job {last(koala)} accepted\n"
-        why = next(told for told in iter(process.stderr.readline, b"") if b": " in told)
+        why = next(reported for reported in iter(process.stderr.readline, b"") if b": " in reported)
         assert why.startswith(b"job %d: It waits for " % last(koala))
         gates[0].touch()
         assert b"job %d is running (leiden)\n" % last(koala) in iter(process.stderr.readline, b"")
@@ -243,7 +243,7 @@ def test_while_it_waits_it_says_why_and_then_what_it_does(koala: Any) -> None:
     assert status == 0
 
 
-def test_koalad_that_goes_away_is_said(koala: Any) -> None:
+def test_koalad_that_goes_away_is_reported(koala: Any) -> None:
     """The job goes on without us, and is found again."""
     gate = koala.work / "gate-away"
     script = f"echo one; while [ ! -e {gate} ]; do sleep 0.1; done; echo two"
@@ -251,9 +251,9 @@ def test_koalad_that_goes_away_is_said(koala: Any) -> None:
     assert line(process) == "one\n"
     os.kill(koala("status", "--json").document["pid"], signal.SIGKILL)
     status, _, err = end(process)
-    job_says = [each for each in err.splitlines() if "goes on" in each]
+    job_prints = [each for each in err.splitlines() if "goes on" in each]
     assert status == 125, err
-    assert job_says
+    assert job_prints
     assert koala("up").status == 0
     gate.touch()
     job = last(koala)

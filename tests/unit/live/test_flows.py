@@ -67,7 +67,7 @@ def test_a_job_begins_after_a_sweep_and_fails_with_it(koala: Any, shell: Shell, 
     assert koala.end(third)["reason_code"] == "prerequisite_failed"
 
 
-def test_a_blocked_job_says_for_what_it_waits(koala: Any, shell: Shell) -> None:
+def test_a_blocked_job_shows_for_what_it_waits(koala: Any, shell: Shell) -> None:
     first = koala.submit(shell("sleep 100"))
     koala.until(lambda: koala.job(first)["state"] == "running")
     file = koala.write("job.yaml", {"name": "second", "components": [shell("true")], "after": [first]})

@@ -64,7 +64,7 @@ def large(shell: Callable[..., Document]) -> Document:
     return shell("true", 4, cluster="delft", environment={"LARGE": "x" * 200_000})
 
 
-def test_a_full_disk_is_said_and_survived(fresh: Any, disk: Disk, shell: Callable[..., Document]) -> None:
+def test_a_full_disk_is_reported_and_survived(fresh: Any, disk: Disk, shell: Callable[..., Document]) -> None:
     fresh("up")
     fresh.known()
     gate = fresh.work / "gate"

@@ -54,7 +54,7 @@ def cluster(koala: Any, name: str) -> Document:
         return next(each for each in grid.clusters() if each["name"] == name)
 
 
-def test_what_a_lying_cluster_says_of_anothers_jobs_changes_nothing(
+def test_false_reports_of_a_cluster_about_anothers_jobs_change_nothing(
     koala: Any, place: Path, shell: Callable[..., Document]
 ) -> None:
     gate = koala.work / "gate"
@@ -65,7 +65,7 @@ def test_what_a_lying_cluster_says_of_anothers_jobs_changes_nothing(
     koala.until(lambda: {koala.job(job)["state"] for job in jobs} == {"running"})
     malformed = event(len(lies()) + 2, **{**MEASURED, "idle": "many"})
     koala.until(lambda: cluster(koala, "evil")["total"] == 8)
-    hostile_kcm.say(place / "script.json", [welcome(newest_number=0), *lies(), malformed])
+    hostile_kcm.deliver(place / "script.json", [welcome(newest_number=0), *lies(), malformed])
     koala.until(lambda: cluster(koala, "evil")["foreign_reports"] >= len(lies()))
     koala.until(lambda: "measured.idle" in str(cluster(koala, "evil")))
     assert {koala.job(job)["state"] for job in jobs} == {"running"}
@@ -75,9 +75,9 @@ def test_what_a_lying_cluster_says_of_anothers_jobs_changes_nothing(
     assert [each["state"] for each in ended] == ["done", "failed"]
     assert [each["components"][0]["exit_status"] for each in ended] == [0, 3]
     log = (place / "state" / "koala" / "live" / "koalad.log").read_text().splitlines()
-    told = [line for line in map(json.loads, log) if line["event"] == "foreign_reports"]
-    assert [line["cluster"] for line in told] == ["evil"] * len(told)
-    assert 0 < len(told) < 10
+    reported = [line for line in map(json.loads, log) if line["event"] == "foreign_reports"]
+    assert [line["cluster"] for line in reported] == ["evil"] * len(reported)
+    assert 0 < len(reported) < 10
     assert koala("down").status == 0
     assert koala("up").status == 0
     assert sorted(koala.ids()) == jobs

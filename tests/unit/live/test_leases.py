@@ -40,9 +40,9 @@ class Pair:
         line = self.lyon("sites", "invite", "delft", "--json").document["line"]["line"]
         answer = self.delft("sites", "join", line, "--json").document["line"]["line"]
         assert self.lyon("sites", "join", answer).status == 0
-        self.delft.until(lambda: self.told() == 5)
+        self.delft.until(lambda: self.free() == 5)
 
-    def told(self) -> int | None:
+    def free(self) -> int | None:
         (found,) = self.delft("sites", "--json").document["neighbours"]
         return found["free"]  # type: ignore[no-any-return]
 

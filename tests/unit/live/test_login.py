@@ -147,7 +147,7 @@ def test_on_a_terminal_it_is_asked_at_once_and_not_shown(grid: Any, asking: Any)
     assert b"One-time password" in terminal.said
 
 
-def test_the_doctor_asks_whoever_sits_at_a_terminal_and_says_so_where_nobody_does(grid: Any, asking: Any) -> None:
+def test_the_doctor_asks_the_person_at_a_terminal_and_reports_that_there_is_none(grid: Any, asking: Any) -> None:
     document = grid("doctor", "--json").document
     (login, *rest) = document["clusters"][0]["checks"]
     assert (login["failure"]["code"], login["failure"]["move"]) == ("asks", "you")

@@ -57,7 +57,7 @@ def job_file(koala: Any, text: str, name: str = "job.yaml") -> Path:
     return path
 
 
-def test_an_ad_has_what_the_grid_file_says_and_what_is_measured(matched: Any) -> None:
+def test_an_ad_has_what_the_grid_file_states_and_what_is_measured(matched: Any) -> None:
     document = matched("clusters", "--ads", "--json").document
     openapi.check(document)
     ads = {each["cluster"]: each["attributes"] for each in document["ads"]}
@@ -106,12 +106,12 @@ def test_a_refused_first_choice_is_followed_by_a_group_at_once(matched: Any) -> 
     assert "\nrefused: leiden: " in shown
 
 
-def test_explain_and_match_name_the_attribute_that_no_cluster_says(matched: Any) -> None:
+def test_explain_and_match_name_the_attribute_that_no_cluster_has(matched: Any) -> None:
     path = job_file(matched, GROUP.replace('OpSys == "Linux"', 'Colour == "red"'))
     missing = [each["missing"] for each in matched("match", path, "--json").document["components"][0]["others"]]
     assert missing == [["Colour"]] * 4
     identity = matched("submit", path, "--json").document["id"]
-    matched.until(lambda: "it does not say Colour" in matched("explain", identity).out)
+    matched.until(lambda: "it has no Colour" in matched("explain", identity).out)
     assert matched("cancel", identity).status == 0
 
 

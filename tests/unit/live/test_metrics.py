@@ -56,7 +56,7 @@ def value(text: str, name: str, **labels: str) -> float:
     return float(only)
 
 
-def test_the_socket_tells_what_koalad_knows(metered: tuple[Any, int]) -> None:
+def test_the_socket_reports_what_koalad_knows(metered: tuple[Any, int]) -> None:
     koala, _ = metered
     path = koala.root / "run" / "koala" / "live.sock"
     with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://koalad") as client:
@@ -105,7 +105,7 @@ def test_a_token_in_a_file_that_others_can_read_is_refused(place: Path) -> None:
     koala("up").refused(2, "others than you may read it", "chmod 600")
 
 
-def test_a_port_that_is_taken_is_told(place: Path, metered: tuple[Any, int]) -> None:
+def test_a_port_that_is_taken_is_reported(place: Path, metered: tuple[Any, int]) -> None:
     koala = live.Koala(place, metrics={"port": metered[1], "token": TOKEN})
     koala.grid_file.chmod(0o600)
     koala("up").refused(1, f"Port {metered[1]}", "`metrics`")

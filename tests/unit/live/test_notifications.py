@@ -72,17 +72,17 @@ def kinds(koala: Any, job: int) -> list[str]:
 def test_a_job_and_a_sweep_notify_by_all_three_ways(
     fresh: Any, hook: Hook, tmp_path: Path, shell: Callable[..., Document]
 ) -> None:
-    mails, told = tmp_path / "mails", tmp_path / "told"
-    sendmail, tell = tmp_path / "sendmail", tmp_path / "tell"
+    mails, reported = tmp_path / "mails", tmp_path / "reported"
+    sendmail, command = tmp_path / "sendmail", tmp_path / "tell"
     sendmail.write_text(f"#!/bin/sh\necho to $2 >> {mails}; cat >> {mails}\n")
-    tell.write_text(f'#!/bin/sh\necho "$KOALA_ON $KOALA_JOB_ID $1" >> {told}\n')
+    command.write_text(f'#!/bin/sh\necho "$KOALA_ON $KOALA_JOB_ID $1" >> {reported}\n')
     sendmail.chmod(0o755)
-    tell.chmod(0o755)
+    command.chmod(0o755)
     fresh.write_grid(
         {
             "grid": "live",
             "clusters": {"here": {"batch": "local", "connect": "local:", "shared": str(fresh.root / "here")}},
-            "notify": [{"command": [str(tell), SECRET], "on": ["started", "done", "failed", "cancelled"]}],
+            "notify": [{"command": [str(command), SECRET], "on": ["started", "done", "failed", "cancelled"]}],
         }
     )
     assert fresh("up", PATH=f"{tmp_path}:{os.environ['PATH']}").status == 0
@@ -93,18 +93,18 @@ def test_a_job_and_a_sweep_notify_by_all_three_ways(
     )
     silent = fresh("submit", file, "--notify", "none", "--json").document["id"]
     by_option = fresh(
-        "submit", file, "--notify", hook.url, "--notify", f"command:{tell} 'a  b'", "--notify-on", "failed", "--json"
+        "submit", file, "--notify", hook.url, "--notify", f"command:{command} 'a  b'", "--notify-on", "failed", "--json"
     ).document["id"]
     sweep = fresh("sweep", "-p", "x=1:2", "--notify", hook.url, "--json", "--", "true", "{x}").document["id"]
     for job in (by_grid, own, silent, by_option, sweep):
         fresh.end(job)
     fresh.until(lambda: len(hook.got) >= 3)
     fresh.until(lambda: mails.exists() and mails.read_text().count("to me@example.org") >= 2)
-    fresh.until(lambda: told.exists() and len(told.read_text().splitlines()) >= 3)
+    fresh.until(lambda: reported.exists() and len(reported.read_text().splitlines()) >= 3)
     assert sorted((each["job"]["id"], each["on"]) for each in hook.got) == sorted(
         [(own, "done"), (by_option, "failed"), (sweep, "done")]
     )
-    assert sorted(told.read_text().splitlines()) == sorted(
+    assert sorted(reported.read_text().splitlines()) == sorted(
         [f"started {by_grid} {SECRET}", f"failed {by_grid} {SECRET}", f"failed {by_option} a  b"]
     )
     assert "Job " in mails.read_text()
@@ -148,16 +148,16 @@ def test_koalad_is_killed_after_the_webhook_got_it_and_before_the_answer(
 
 def test_koalad_is_killed_by_its_own_command(fresh: Any, tmp_path: Path, shell: Callable[..., Document]) -> None:
     """The command has done its work; that it has, only the command knows."""
-    tell, told = tmp_path / "tell", tmp_path / "told"
-    tell.write_text(f"#!/bin/sh\necho $KOALA_JOB_ID >> {told}; kill -9 $PPID\n")
-    tell.chmod(0o755)
+    command, reported = tmp_path / "tell", tmp_path / "reported"
+    command.write_text(f"#!/bin/sh\necho $KOALA_JOB_ID >> {reported}; kill -9 $PPID\n")
+    command.chmod(0o755)
     assert fresh("up").status == 0
     pid = pid_of(fresh)
-    job = fresh.submit(shell("true"), notify=[{"command": [str(tell)]}])
+    job = fresh.submit(shell("true"), notify=[{"command": [str(command)]}])
     wait_for_death(fresh, pid)
     assert fresh("up").status == 0
     fresh.until(lambda: kinds(fresh, job) == ["notification_unknown"])
-    assert told.read_text().split() == [str(job)]
+    assert reported.read_text().split() == [str(job)]
 
 
 def test_koalad_is_killed_while_a_webhook_is_down_and_goes_on_afterwards(

@@ -107,13 +107,13 @@ until [ -e {gates[1]} ]; do sleep 0.05; done
 echo; echo rank $KOALA_RANK is over
 """)  # fmt: skip
     said: dict[str, bytes] = {}
-    told: dict[str, bytes] = {}
+    reported: dict[str, bytes] = {}
     fresh.until(lambda: [job for job in fresh.ids() if fresh.job(job)["components"][0]["started_at"]])
     [job] = fresh.ids()
     lines: list[str] = []
 
     def read(name: str, process: Any) -> None:
-        said[name], told[name] = process.communicate()
+        said[name], reported[name] = process.communicate()
 
     with fresh.client() as grid:
         output = grid.output(job, follow=True, prefix=True, reconnect=Reconnecting(120.0, lines.append))
@@ -149,7 +149,7 @@ echo; echo rank $KOALA_RANK is over
     waits = [each.endswith("Waiting for it for 120 s.") for each in lines]
     assert waits in ([True, False], [True, False] * 2), lines  # it may have slept over the time between two restarts
     for name in ("run", "logs"):
-        assert told[name].count(b"Waiting for it for 60 s.") in (1, 2), told[name]
+        assert reported[name].count(b"Waiting for it for 60 s.") in (1, 2), reported[name]
 
 
 def written(directory: Path, text: str) -> int:

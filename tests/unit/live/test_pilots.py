@@ -144,7 +144,7 @@ OLD_PYTHON = 'exec python3 -E -s -S -c "import sys; sys.version_info = (3, 5, 2)
     [("exec /nowhere/python3", "{} has no {}"), (OLD_PYTHON, "{1} on {0} is Python 3.5.2, which is too old.")],
     ids=["none", "too old"],
 )
-def test_one_whose_nodes_have_another_python_says_so_and_can_be_closed(grid: Any, instead: str, words: str) -> None:
+def test_one_whose_nodes_have_another_python_reports_it_and_can_be_closed(grid: Any, instead: str, words: str) -> None:
     before = yaml.safe_load(grid.grid_file.read_text())
     python = grid.root / "python"
     only_here = f'[ -z "$KOALA_ALLOCATION_ENDS" ] || {instead}'

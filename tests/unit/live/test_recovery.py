@@ -41,7 +41,7 @@ def test_a_koalad_that_begins_has_nothing_to_recover(fresh: Any) -> None:
     assert "  Nothing was under way when koalad started.\n" in fresh("status", "--recovery").out
 
 
-def test_a_killed_koalad_tells_what_it_found_again(fresh: Any, shell: Callable[..., Document]) -> None:
+def test_a_killed_koalad_reports_what_it_found_again(fresh: Any, shell: Callable[..., Document]) -> None:
     gate, end = fresh.work / "gate", fresh.work / "end"
     fresh("up")
     fresh.known()
@@ -95,7 +95,7 @@ def story(koala: Any, job: int) -> list[str]:
     return [line.split("  ", 1)[1] for line in lines if line.startswith("20")]
 
 
-def test_a_barrier_that_outlived_koalad_is_released_and_told(fresh: Any, shell: Callable[..., Document]) -> None:
+def test_a_barrier_that_outlived_koalad_is_released_and_reported(fresh: Any, shell: Callable[..., Document]) -> None:
     gate = fresh.work / "gate"
     fresh("up")
     fresh.known()
@@ -111,7 +111,7 @@ def test_a_barrier_that_outlived_koalad_is_released_and_told(fresh: Any, shell: 
     assert found["lines"][0]["text"].startswith("Jobs that were not final: 1 claiming (1 job with components at a")
     released = [line["text"] for line in found["lines"] if line["kind"] == "job_released"]
     assert released == [f"Job {job}, which was at its barrier, was released."]
-    told = story(fresh, job)
+    reported = story(fresh, job)
     for text in (
         f"Attempt {job}.0.1 on amsterdam is in the batch system, as job ",
         f"Attempt {job}.0.1 on amsterdam has its processors: its batch job has started.",
@@ -121,11 +121,11 @@ def test_a_barrier_that_outlived_koalad_is_released_and_told(fresh: Any, shell: 
         f"Attempt {job}.1.1 on delft ",
         "It is done.",
     ):
-        assert any(text in line for line in told), (text, told)
-    assert [line for line in told if "_" in line.replace(str(fresh.root), "")] == []
+        assert any(text in line for line in reported), (text, reported)
+    assert [line for line in reported if "_" in line.replace(str(fresh.root), "")] == []
 
 
-def test_a_barrier_that_runs_out_after_the_restart_is_told_as_given_back(
+def test_a_barrier_that_runs_out_after_the_restart_is_reported_as_given_back(
     fresh: Any, shell: Callable[..., Document]
 ) -> None:
     grid = yaml.safe_load(fresh.grid_file.read_text())
@@ -144,8 +144,8 @@ def test_a_barrier_that_runs_out_after_the_restart_is_told_as_given_back(
     (line,) = [line for line in recovery(fresh)["lines"] if line["kind"] == "job_given_back"]
     assert line["text"].startswith(f"Job {job}, which was at its barrier, was given back: After 6s")
     assert line["job"] == job
-    told = story(fresh, job)
-    assert any(each.startswith("Its claim failed, and is given back; this counts as a sub") for each in told)
+    reported = story(fresh, job)
+    assert any(each.startswith("Its claim failed, and is given back; this counts as a sub") for each in reported)
     # Where the barrier runs out before the cluster is in reach again, its cancel is pending first.
     gone = [
         f"Attempt {job}.0.1 on amsterdam {how}" for how in ("left nothing in the batch system", "was cancelled at last")
@@ -169,7 +169,7 @@ def test_every_attempt_and_every_retry_is_in_the_story(fresh: Any, shell: Callab
     fresh.until(lambda: runs(fresh, job))
     fresh("cancel", job)
     assert fresh.end(job)["state"] == "cancelled"
-    told = story(fresh, job)
+    reported = story(fresh, job)
     wanted = [
         "Submitted by ",
         "Claimed: component 0 on delft.",
@@ -188,15 +188,17 @@ def test_every_attempt_and_every_retry_is_in_the_story(fresh: Any, shell: Callab
         f"Attempt {job}.0.2 on delft left nothing in the batch system.",
         "It is cancelled: ",
     ]
-    left = iter(told)
+    left = iter(reported)
     for text in wanted:
-        assert any(line.startswith(text) for line in left), (text, told)
-    (ended,) = [line for line in told if ".0.1 on delft (batch job " in line and " ended, with exit status " in line]
+        assert any(line.startswith(text) for line in left), (text, reported)
+    (ended,) = [
+        line for line in reported if ".0.1 on delft (batch job " in line and " ended, with exit status " in line
+    ]
     assert all(word in ended for word in ("released ", "started ", "ended "))
-    (found,) = [line for line in told if "had ended before koalad" in line]
+    (found,) = [line for line in reported if "had ended before koalad" in line]
     assert found.endswith(" had ended before koalad reconnected, by its wrapper.")
     events = fresh("show", job, "--json").document["events"]
-    assert [times.in_text(event["text"], at=event["at"]) for event in events] == told
+    assert [times.in_text(event["text"], at=event["at"]) for event in events] == reported
     of_attempts = [event for event in events if event["kind"].startswith("component_")]
     assert all({"component", "attempt", "cluster"} <= set(event) for event in of_attempts)
     (event,) = [event for event in events if event["kind"] == "attempt_ended" and event["attempt"] == 1]
@@ -204,7 +206,7 @@ def test_every_attempt_and_every_retry_is_in_the_story(fresh: Any, shell: Callab
     assert event["exit_status"] == 137
 
 
-def test_what_could_not_be_ended_before_is_cleaned_up_and_told(fresh: Any, shell: Callable[..., Document]) -> None:
+def test_what_could_not_be_ended_before_is_cleaned_up_and_reported(fresh: Any, shell: Callable[..., Document]) -> None:
     """Cancelled while their cluster was out of reach: one waits for it, the other's user did not."""
     grid = yaml.safe_load(fresh.grid_file.read_text())
     delft = grid["clusters"]["delft"]
@@ -231,6 +233,8 @@ def test_what_could_not_be_ended_before_is_cleaned_up_and_told(fresh: Any, shell
     assert lines["attempt_cancelled", f"{patient}.0.1"].endswith("on delft was cleaned up: nothing of it is left.")
     assert lines["cancel_completed", f"{forced}.0.1"].endswith("was cancelled at last: nothing of it is left.")
     assert any("Outbox: " in text and "cancel" in text for text in lines.values())
-    told = story(fresh, forced)
-    assert any(line.startswith(f"Attempt {forced}.0.1 on delft cannot be ended while delft is out") for line in told)
-    assert f"Attempt {forced}.0.1 on delft was cancelled at last: nothing of it is left." in told
+    reported = story(fresh, forced)
+    assert any(
+        line.startswith(f"Attempt {forced}.0.1 on delft cannot be ended while delft is out") for line in reported
+    )
+    assert f"Attempt {forced}.0.1 on delft was cancelled at last: nothing of it is left." in reported

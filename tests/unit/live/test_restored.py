@@ -106,8 +106,8 @@ def test_yesterdays_backup_costs_nobody_a_job(fresh: Any, shell: Callable[..., D
     b.may_end()
     fresh.until(lambda: b.said == "started\nended\n")
     assert (a.said, c.said) == ("started\nended\n", "started\nended\n")
-    told = [event["kind"] for event in fresh("show", first, "--json").document["events"]]
-    assert "store_restored" in told
+    reported = [event["kind"] for event in fresh("show", first, "--json").document["events"]]
+    assert "store_restored" in reported
     log = (fresh.root / "state" / "koala" / "live" / "koalad.log").read_text()
     assert log.count('"event": "store_restored", "level"') + log.count('"event": "store_restored", "job"') >= 1
 

@@ -15,7 +15,7 @@ def table(koala: Any) -> tuple[dict[str, str], str]:
     return dict(zip(headings, cells, strict=True)), "  ".join(last)
 
 
-def test_a_grid_job_gets_a_sweeps_nodes_and_all_of_it_is_told(koala: Any, shell: Callable[..., Document]) -> None:
+def test_a_grid_job_gets_a_sweeps_nodes_and_all_of_it_is_reported(koala: Any, shell: Callable[..., Document]) -> None:
     """Four parameters end, at intervals, one of them badly; eight wait for a gate."""
     koala.known()
     gate, ran = koala.work / "gate", koala.work / "ran"
@@ -35,8 +35,8 @@ def test_a_grid_job_gets_a_sweeps_nodes_and_all_of_it_is_told(koala: Any, shell:
         "ID", "NAME", "STATE", "DONE", "OF", "RUNNING", "FAILED", "PREEMPTED",
         "PER MIN", "ENDS IN", "PROC HOURS", "NODES",
     ]  # fmt: skip
-    told = [cells[name] for name in ("ID", "NAME", "STATE", "DONE", "OF", "RUNNING", "FAILED", "PREEMPTED")]
-    assert told == [str(sweep), "scan", "running", "4", "12", "8", "1", "0"]
+    reported = [cells[name] for name in ("ID", "NAME", "STATE", "DONE", "OF", "RUNNING", "FAILED", "PREEMPTED")]
+    assert reported == [str(sweep), "scan", "running", "4", "12", "8", "1", "0"]
     assert re.fullmatch(r"\d+(\.\d)?", cells["PER MIN"])
     assert re.fullmatch(r"\d+[smhd]", cells["ENDS IN"])
     least, most = (f"{each['charged_processor_seconds'] / 3600:.2f}" for each in (found, later))
@@ -47,10 +47,10 @@ def test_a_grid_job_gets_a_sweeps_nodes_and_all_of_it_is_told(koala: Any, shell:
     began = next(each["running"] for each in found["clusters"] if each["cluster"] == "delft")
     assert koala.end(koala.submit(shell("true", processors=4, cluster="delft")))["state"] == "done"
     koala.until(lambda: runner()["preempted"] == began)
-    told = koala("show", sweep).out
-    assert "It is admitted; no other sweep is active now." in told
-    assert "It grows by 1 node on delft." in told
-    assert "Others' jobs reclaim 1 node on delft at once" in told
+    reported = koala("show", sweep).out
+    assert "It is admitted; no other sweep is active now." in reported
+    assert "It grows by 1 node on delft." in reported
+    assert "Others' jobs reclaim 1 node on delft at once" in reported
     gate.touch()
     assert koala("wait", sweep).status == 1
     assert sorted(map(int, ran.read_text().split())) == list(range(5, 13))

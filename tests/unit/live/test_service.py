@@ -152,7 +152,7 @@ def test_it_replaces_no_koalad_that_is_no_service(service: Service) -> None:
     assert service.pid() == before
 
 
-def test_without_systemd_it_says_so_and_how_else(fresh: Any) -> None:
+def test_without_systemd_it_reports_it_and_how_else(fresh: Any) -> None:
     config = fresh.root / "config"
     answer = fresh("service", "install", XDG_CONFIG_HOME=str(config), PATH="/nonexistent")
     assert answer.status == 1

@@ -61,7 +61,7 @@ def test_two_people_link_their_sites_and_end_it(pair: Pair) -> None:
     assert neighbour(delft)["url"] is None
     assert neighbour(lyon)["relation"] == "sibling"
     for koala in pair.both:
-        koala.until(lambda: neighbour(koala)["free"] == neighbour(koala)["told"] == 0)  # noqa: B023 - nothing is lent
+        koala.until(lambda: neighbour(koala)["free"] == neighbour(koala)["sent_free"] == 0)  # noqa: B023 - nothing is lent
     assert "connected" in delft("sites").out
     measured = lyon("sites", "check", "delft", "--size", "1M", "--json").document
     assert (measured["neighbour"], measured["bytes"]) == ("delft", 1 << 20)

@@ -80,7 +80,7 @@ def log_of(koala: Any) -> list[Document]:
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
-def test_the_second_koalad_stands_by_and_says_so(pair: Pair, shell: Callable[..., Document]) -> None:
+def test_the_second_koalad_stands_by_and_reports_it(pair: Pair, shell: Callable[..., Document]) -> None:
     job, gate, _ = start(pair, shell)
     status = pair.two("status")
     assert status.status == 0

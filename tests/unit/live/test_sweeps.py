@@ -191,7 +191,7 @@ def test_a_held_sweep_gives_back_its_nodes_and_goes_on_when_released(koala: Any)
     assert len(rows(koala, sweep)) == 12
 
 
-def test_what_is_no_sweep_and_no_parameter_is_said(koala: Any) -> None:
+def test_what_is_no_sweep_and_no_parameter_is_reported(koala: Any) -> None:
     job = koala.submit({"processors": 1, "executable": "true"})
     koala("results", job).refused(2, f"Job {job} is not a sweep")
     for nobody in (10_000, 2**70):
@@ -208,7 +208,7 @@ def test_what_is_no_sweep_and_no_parameter_is_said(koala: Any) -> None:
     assert koala("wait", sweep).status == 0
 
 
-def test_waiting_for_a_sweep_tells_how_far_it_is(koala: Any) -> None:
+def test_waiting_for_a_sweep_reports_how_far_it_is(koala: Any) -> None:
     answer = koala("sweep", "--wait", "-p", "x=1:4", "--", "sleep", "0.{x}")
     assert answer.status == 0, answer
     assert answer.out.startswith("job ")
@@ -216,17 +216,17 @@ def test_waiting_for_a_sweep_tells_how_far_it_is(koala: Any) -> None:
     assert answer.err.endswith("is done: 4 of 4 done\n")
 
 
-def test_whoever_stops_waiting_is_told_that_the_sweep_goes_on(koala: Any) -> None:
+def test_the_end_of_waiting_prints_that_the_sweep_goes_on(koala: Any) -> None:
     gate = koala.work / "gate-interrupt"
     waiting = koala.start("sweep", "--wait", "-p", "x=1:4", "--", *waits_for(gate), "{x}")
-    told = waiting.stderr.readline().decode()
+    reported = waiting.stderr.readline().decode()
     waiting.send_signal(signal.SIGINT)
-    sweep = int(told.removeprefix("sweep ").partition(":")[0])
+    sweep = int(reported.removeprefix("sweep ").partition(":")[0])
     assert f"`koala wait {sweep}` waits for it again" in waiting.communicate()[1].decode()
     assert waiting.returncode == 130
-    told = koala("show", sweep).out
-    assert "0 of 4 done" in told
-    assert "processor hours" in told
+    reported = koala("show", sweep).out
+    assert "0 of 4 done" in reported
+    assert "processor hours" in reported
     gate.touch()
     assert koala("wait", sweep).status == 0
 

@@ -92,7 +92,7 @@ def test_the_install_lines_are_those_of_setup_and_of_the_readme() -> None:
         assert f"    $ {line}" in readme, line
 
 
-def test_each_command_prints_what_the_page_says(place: Path) -> None:
+def test_each_command_prints_what_the_page_shows(place: Path) -> None:
     script, wanted = [f"cd {shlex.quote(str(place / 'work'))}"], list[Any]()
     for step in steps()[len(INSTALLED_BY) :]:
         if step.file:
@@ -110,7 +110,7 @@ def test_each_command_prints_what_the_page_says(place: Path) -> None:
     assert len(wanted) > 15
     for number, step in enumerate(wanted):
         printed = (place / f"{number}.out").read_text().splitlines()
-        assert says(comparable(printed, place), comparable(step.printed, place)), "\n".join([step.command, *printed])
+        assert shows(comparable(printed, place), comparable(step.printed, place)), "\n".join([step.command, *printed])
 
 
 def comparable(lines: list[str], place: Path) -> list[str]:
@@ -128,7 +128,7 @@ def comparable(lines: list[str], place: Path) -> list[str]:
     return sorted(found) if found and all(line.startswith("[") for line in found) else found
 
 
-def says(printed: list[str], wanted: list[str]) -> bool:
+def shows(printed: list[str], wanted: list[str]) -> bool:
     """Whether all lines are as wanted, where … stands for any lines, or for the rest of one."""
     pattern = "".join(
         "(.*\n)*" if line == LEFT_OUT else re.escape(line).replace(re.escape(LEFT_OUT), ".*") + "\n" for line in wanted
@@ -136,8 +136,8 @@ def says(printed: list[str], wanted: list[str]) -> bool:
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in printed)) is not None
 
 
-def test_lines_that_are_not_as_wanted_are_told_apart() -> None:
-    assert says(["a", "b", "c 1"], ["a", "…", "c …"])
-    assert not says(["a", "b"], ["a"])
-    assert not says(["a"], ["a", "b"])
-    assert not says(["c"], ["a", "…"])
+def test_lines_that_are_not_as_wanted_are_distinguished() -> None:
+    assert shows(["a", "b", "c 1"], ["a", "…", "c …"])
+    assert not shows(["a", "b"], ["a"])
+    assert not shows(["a"], ["a", "b"])
+    assert not shows(["c"], ["a", "…"])

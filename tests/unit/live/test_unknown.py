@@ -54,7 +54,7 @@ def test_a_grid_of_its_own_has_no_unknown_tags(fresh: Any, shell: Callable[..., 
     assert fresh("logs", job).status == 0
 
 
-def test_another_stores_live_job_is_told_and_goes_by_command_only(
+def test_another_stores_live_job_is_reported_and_goes_by_command_only(
     two: tuple[Any, Any], shell: Callable[..., Document]
 ) -> None:
     mine, other = two
@@ -111,7 +111,7 @@ def test_a_person_at_a_terminal_is_asked(two: tuple[Any, Any], shell: Callable[.
         assert len(unknown(mine)["tags"]) == left
 
 
-def test_what_came_after_a_restored_backup_is_told_as_our_own(fresh: Any, shell: Callable[..., Document]) -> None:
+def test_what_came_after_a_restored_backup_is_reported_as_our_own(fresh: Any, shell: Callable[..., Document]) -> None:
     fresh("up")
     first = fresh.submit(shell("true", cluster="delft"))
     fresh.end(first)

@@ -102,7 +102,7 @@ def start_lock_taken(core: Core, now: int, attempt: Attempt, outcome: StartLockT
 
 
 def cancelled(core: Core, now: int, attempt: Attempt, outcome: JobCancelled) -> List[Any]:
-    """The cancel command ended. What it says matters less than what the queue says now."""
+    """The cancel command ended. Its output matters less than the queue's present state."""
     end = attempt.ending
     if end is None:
         return []
@@ -217,7 +217,7 @@ def _look(attempt: Attempt, end: Ending) -> List[Any]:
 
 
 def _must_look(attempt: Attempt, end: Ending) -> bool:
-    """By tag, and in the accounting, where the id does not say all."""
+    """By tag, and in the accounting, where the id does not find all."""
     return attempt.doubtful or not attempt.batch_id or not end.listed
 
 
@@ -259,7 +259,7 @@ def _update_listing(
     end.cancel_at = None  # what the queue does not list needs no other cancel, unless it is seen there again
     end.ended = any(_ended(attempt, status) for status in end.statuses)
     if end.void is None and end.void_at is None:
-        end.check_at = None  # the claim is about to be known, and says more than another look: see `revoked`
+        end.check_at = None  # the claim is about to be known, and shows more than another look: see `revoked`
     return _conclude(core, now, attempt)
 
 
@@ -298,9 +298,9 @@ def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:
 def _ended(attempt: Attempt, status: JobStatus) -> bool:
     """Whether the batch system knows that nothing runs. A node that is cut off runs on, whatever its server decides.
 
-    What it lost, it knows nothing of. That a job was to end, by a cancel, for its walltime or to be started again, it
-    may say without having reached the node: believed if the connection of the wrapper that won the claim was closed
-    from there, which is to say that it is gone.
+    It knows nothing of what it lost. It may report that a job was to end, by a cancel, for its walltime or a restart,
+    without having reached the node: used if the connection of the wrapper that won the claim was closed from there,
+    so that it is gone.
     """
     if status.state != ENDED:
         return False

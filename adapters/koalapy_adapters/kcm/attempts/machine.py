@@ -101,7 +101,7 @@ class Machine:
 
 
 def _touched(core: Core, event: Any) -> Iterable[str]:
-    """The tags of the attempts that an event changes: of most events one, and all where it cannot be told."""
+    """The tags of the attempts that an event changes: of most events one, and all where that is unknown."""
     if isinstance(event, _OF_NONE):
         return ()
     if isinstance(event, PutKey):
@@ -110,7 +110,7 @@ def _touched(core: Core, event: Any) -> Iterable[str]:
 
 
 def _submit(core: Core, now: int, event: Submit) -> List[Any]:
-    """One that was heard of before may have been sent before, whatever koalad says."""
+    """One that was named before may have been sent before, even if koalad's word is that it was not."""
     doubt = event.doubt or event.tag in core.attempts
     core.poll_schedule.scavenging |= is_launcher(event.tag)
     feed.submitted(core, now, event)

@@ -1,7 +1,7 @@
 """Attempts as seen from outside: by the batch system's lists, its accounting, and the exit records on disk.
 
-A job that is no longer listed is missing, not over, until the record or the accounting says more; and before the batch
-system's word of an end goes to koalad, the record is given the chance to say it better. One that the batch system has
+A job that is no longer listed is missing, not over, until the record or the accounting shows more; and before the batch
+system's word of an end goes to koalad, the record is awaited, which is more exact. One that the batch system has
 lost is missing too, if it was claimed: its node may be cut off, and its program run on there.
 """
 
@@ -42,7 +42,7 @@ _LAST = 300  # characters of a batch job's output that are quoted
 
 
 def measured(core: Core, now: int, outcome: CapacityMeasured) -> List[Any]:
-    """One capacity call tells what is free and how all attempts stand."""
+    """One capacity call reports what is free and how all attempts stand."""
     capacity = outcome.capacity
     if capacity is not None:
         listed = capacity.allocated + capacity.pending
@@ -84,7 +84,7 @@ def inspected(core: Core, now: int, attempt: Attempt, inspection: DirectoryStatu
 
 
 def _report_silence(core: Core, now: int, attempt: Attempt) -> List[Any]:
-    """Tell koalad of a wrapper without a sign of life whose batch job runs, and of the first sign after it."""
+    """Report to koalad a wrapper without a sign of life whose batch job runs, and of the first sign after it."""
     status = attempt.seen
     if (
         status is None
@@ -102,7 +102,7 @@ def _report_silence(core: Core, now: int, attempt: Attempt) -> List[Any]:
 
 
 def _last_sign(attempt: Attempt) -> int:
-    """By its heartbeat where this KCM itself has heard nothing of it."""
+    """By its heartbeat where this KCM itself has no sign of it."""
     return (
         min(attempt.wrapper_sign_at, attempt.heartbeat or attempt.wrapper_sign_at)
         if attempt.report is None
@@ -135,7 +135,7 @@ def looked(core: Core, now: int, attempt: Attempt, outcome: Looked) -> List[Any]
 
 
 def see(core: Core, now: int, attempt: Attempt, status: JobStatus) -> List[Any]:
-    """Tell koalad, if it is new, how the batch system sees the attempt."""
+    """Report to koalad, if it is new, how the batch system sees the attempt."""
     attempt.note(status)
     attempt.unrecorded_end = attempt.record_due_at = None
     attempt.record_tries = 0
@@ -168,7 +168,7 @@ def has_ended(attempt: Optional[Attempt]) -> bool:
 
 
 def is_suspended(attempt: Optional[Attempt]) -> bool:
-    """Whether it is suspended, and nothing says since that it has ended."""
+    """Whether it is suspended, and nothing shows since that it has ended."""
     if attempt is None or attempt.seen is None or attempt.unrecorded_end is not None:
         return False
     return attempt.seen.state == SUSPENDED
@@ -198,7 +198,7 @@ def _look_for_record(attempt: Attempt, status: Optional[JobStatus]) -> List[Any]
 
 
 def _confirm_end(core: Core, now: int, attempt: Attempt, inspection: DirectoryStatus) -> List[Any]:
-    """The batch system says that it is over; a wrapper that is still connected, or the record, knows better."""
+    """The batch system reports that it is over; a wrapper that is still connected, or the record, knows better."""
     status = attempt.unrecorded_end
     if status is None or attempt.connected:
         return []
@@ -262,7 +262,7 @@ def _seen_ended(attempt: Attempt) -> bool:
 
 
 def _note_twins(core: Core, statuses: Dict[str, JobStatus]) -> None:
-    """A submit that took effect late has left a second batch job of its tag: from now on the id does not say all."""
+    """A submit that took effect late has left a second batch job of its tag: from now on the id does not find all."""
     for status in statuses.values():
         attempt = core.attempts.get(status.name)
         if attempt is not None and status.state != ENDED and attempt.batch_id not in ("", status.batch_id):
@@ -303,28 +303,28 @@ def never_began(attempt: Attempt, status: JobStatus, inspection: DirectoryStatus
 
 def why_never_began(directory: str, status: JobStatus, output: Optional[str]) -> Dict[str, Any]:
     """A Failure as JSON: what the nodes do not see, or cannot start. `output` is None if the batch job left none."""
-    said = _last_line(output or "")
+    last = _last_line(output or "")
     if output is None or any(words in output for words in _NOT_SEEN):
         return _failure(
             "not_shared",
             "The compute nodes do not see %s, or cannot write to it: the batch job left nothing there." % directory,
             "Name a directory that the head node and the compute nodes share with `shared:` in the grid file.",
-            said,
+            last,
         )
     if any(words in output for words in _FULL):
         return _failure(
             "shared_full",
-            "The shared directory has no room for the attempt: %s" % said,
+            "The shared directory has no room for the attempt: %s" % last,
             "Free space or quota there, or name another directory with `shared:` in the grid file.",
-            said,
+            last,
         )
     ended = "" if status.exit_status is None else " (exit status %d)" % status.exit_status
     return _failure(
         "wrapper_not_started",
-        "The batch job ended before koalapy's wrapper began%s%s" % (ended, ": " + said if said else "."),
+        "The batch job ended before koalapy's wrapper began%s%s" % (ended, ": " + last if last else "."),
         "See that the `python` of the grid file, Python 3.6 or later, starts on the compute nodes, and that they can"
         " write to %s." % directory,
-        said,
+        last,
     )
 
 

@@ -92,7 +92,7 @@ def prepared(core: Core, now: int, attempt: Attempt, outcome: Prepared) -> List[
 
 
 def submitted(core: Core, now: int, attempt: Attempt, outcome: JobSubmitted) -> List[Any]:
-    """The submit command ended. Whatever it says but a clear no is a doubt."""
+    """The submit command ended. Any output but a clear refusal leaves a doubt."""
     attempt.busy = False
     attempt.batch_id = outcome.batch_id or attempt.batch_id
     attempt.doubtful = attempt.doubtful or outcome.doubt

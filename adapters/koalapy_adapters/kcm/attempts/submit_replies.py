@@ -13,14 +13,14 @@ VOID = failure(
 
 
 def accept(core: Core, now: int, attempt: Attempt, batch_id: str) -> List[Any]:
-    """It is in the batch system, or was. Who asks need not have known it when its wrapper spoke, or it was seen."""
+    """It is in the batch system, or was. Who asks need not have known it when its wrapper reported, or it was seen."""
     attempt.batch_id = batch_id or attempt.batch_id
     if attempt.stage in UNANSWERED:
         attempt.submitted_at = now
         core.poll_schedule.soon(now)
     attempt.stage, attempt.retry_at = Stage.IN, None
     answers = _answer(attempt, [Submitted(id, attempt.tag, attempt.batch_id) for id in attempt.asked])
-    attempt.seen = None  # the next look at the queue tells it again
+    attempt.seen = None  # the next look at the queue shows it again
     return answers + (launcher_end.report(core, now, attempt.tag, attempt.report) if attempt.report is not None else [])
 
 

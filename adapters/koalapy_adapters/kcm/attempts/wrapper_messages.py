@@ -23,7 +23,7 @@ OTHER_VERSION = failure(
 
 
 def entered(core: Core, now: int, attempt: Attempt, outcome: WrapperConnected) -> List[Any]:
-    """A wrapper has connected, perhaps again: it is told all that it may have missed."""
+    """A wrapper has connected, perhaps again: it is sent all that it may have missed."""
     attempt.connected, attempt.of_first = True, None
     launcher_messages.parted(core, attempt)
     attempt.offset = now - outcome.clock
@@ -57,7 +57,7 @@ def reported(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> 
     attempt.report, attempt.silent_since = mapped, None
     if attempt.missed:
         attempt.seen = None  # should it be missing again, that is news
-    _heed_restart(attempt)
+    _note_restart(attempt)
     attempt.batch_id = attempt.batch_id or mapped.batch_id
     attempt.sign_at = attempt.wrapper_sign_at = now
     actions = launcher_end.report(core, now, attempt.tag, mapped) + _answer_release(attempt)
@@ -70,22 +70,22 @@ def reported(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> 
 
 
 def _improve_end(attempt: Attempt, report: Report) -> List[Any]:
-    """koalad was told of an end already; what the start that won the claim says at its own tells whether it is safe."""
+    """An end was reported already; whether it is safe is in the report of the start that won the claim."""
     if not attempt.surely_ended and report.phase == "ended":
         attempt.report = report
     return []
 
 
-def _heed_restart(attempt: Attempt) -> None:
-    """A second start spoke: there may even be two batch jobs of this tag."""
+def _note_restart(attempt: Attempt) -> None:
+    """A second start reported: there may even be two batch jobs of this tag."""
     if attempt.ended and not attempt.surely_ended:
         attempt.restarted = attempt.doubtful = True
 
 
 def left(core: Core, now: int, attempt: Attempt, closed: bool) -> List[Any]:
-    """Its connection is gone; whether it ended, its record says."""
+    """Its connection is gone; whether it ended is in its record."""
     attempt.connected, attempt.sign_at, attempt.wrapper_sign_at = False, now, now
-    _heed_closing(attempt, closed)
+    _note_closing(attempt, closed)
     launcher_messages.parted(core, attempt)
     if attempt.ended:
         return []
@@ -96,14 +96,14 @@ def left(core: Core, now: int, attempt: Attempt, closed: bool) -> List[Any]:
     return [Inspect([attempt.tag])]
 
 
-def _heed_closing(attempt: Attempt, closed: bool) -> None:
-    """That a second start leaves says nothing of the first; one that never spoke may be either."""
+def _note_closing(attempt: Attempt, closed: bool) -> None:
+    """The end of a second start means nothing for the first; one that never reported may be either."""
     if attempt.of_first is not False:
         attempt.closed = closed and (attempt.closed or attempt.of_first is True)
 
 
 def release(attempt: Attempt, message: Release) -> List[Any]:
-    """Let it out of its barrier, now or when it connects; answered when it says that it is out."""
+    """Let it out of its barrier, now or when it connects; answered when it reports that it is out."""
     attempt.release_ids.append(message.id)
     answers = _answer_release(attempt)
     if answers:
@@ -139,15 +139,15 @@ def _answer_release(attempt: Attempt) -> List[Any]:
 def _mapped(attempt: Attempt, report: Dict[str, Any]) -> Optional[Report]:
     """With instants of the KCM's clock; one that was mapped before stays as it was, whatever the clocks do."""
     try:
-        said: Report = read(Report, dict(report, tag=attempt.tag))
+        checked: Report = read(Report, dict(report, tag=attempt.tag))
     except MessageError:
-        return None  # of a wrapper that is broken, or of another time; the batch system will say how it ended
-    if attempt.report is not None and not said.nodes:
-        said = said._replace(nodes=attempt.report.nodes)  # a second start does not know them
+        return None  # of a wrapper that is broken, or of another time; the batch system will report how it ended
+    if attempt.report is not None and not checked.nodes:
+        checked = checked._replace(nodes=attempt.report.nodes)  # a second start does not know them
     for name in INSTANTS:
         before = getattr(attempt.report, name) if attempt.report is not None else None
         if before is not None:
-            said = said._replace(**{name: before})
-        elif getattr(said, name) is not None:
-            said = said._replace(**{name: getattr(said, name) + attempt.offset})
-    return said if is_sound(said) else None
+            checked = checked._replace(**{name: before})
+        elif getattr(checked, name) is not None:
+            checked = checked._replace(**{name: getattr(checked, name) + attempt.offset})
+    return checked if is_sound(checked) else None

@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
 
 class SubmitDoubt(Exception):
-    """The submit did not clearly fail: a batch job may exist. `error` says what is known."""
+    """The submit did not clearly fail: a batch job may exist. `error` states what is known."""
 
     def __init__(self, error: BatchError) -> None:
         super().__init__(error.message)
@@ -142,7 +142,7 @@ class BatchSystem:
         return dialect.parse_status(result)  # type: ignore[no-any-return]
 
     def account(self, jobs: Sequence[Sequence[str]], since: int) -> Optional[List[JobSpan]]:
-        """When these jobs, (tag, batch id) each, ran, of those that have ended; None: this batch system does not tell.
+        """When these jobs, (tag, batch id) each, ran, of those that have ended; None: none are kept here.
 
         `since`: microseconds, when the first of them began or earlier. The number of commands does not depend on that
         of the jobs.
@@ -178,7 +178,7 @@ class BatchSystem:
         return self._by_drmaa(batch_id, "release") or self._held(self._dialect.release_argv([batch_id]))
 
     def _by_drmaa(self, batch_id: str, action: str) -> bool:
-        """Whether it is done. If not, the command does it, or says why it cannot."""
+        """Whether it is done. If not, the command does it, or reports why it cannot."""
         return self._drmaa is not None and self._drmaa.control(batch_id, action)
 
     def _held(self, argv: Optional[List[str]]) -> bool:
@@ -236,7 +236,7 @@ class BatchSystem:
             try:
                 found = self._dialect.parse_explain(self._run(self._dialect.explain_argv(unknown), purpose=MEASURE))
             except BatchError:
-                return statuses  # what is listed says enough to act on
+                return statuses  # what is listed is enough to act on
             self._reasons.update({batch_id: found.get(batch_id, "") for batch_id in unknown})
         known = {batch_id: why for batch_id, why in self._reasons.items() if why}
         return dict(statuses, **{batch_id: statuses[batch_id]._replace(reason=why) for batch_id, why in known.items()})

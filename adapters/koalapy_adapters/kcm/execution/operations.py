@@ -1,4 +1,4 @@
-"""Does one action of the machine and says what came of it: blocking calls, and every error told as an outcome."""
+"""Does one action of the machine and reports its outcome: blocking calls, of which every error becomes an outcome."""
 
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -109,7 +109,7 @@ class Operations:
         return do.CapacityMeasured(started_at, capacity, error, self._batch.spent_on[MEASURE] - spent)
 
     def _fingerprint(self, action: do.FingerprintQueue) -> do.QueueFingerprinted:
-        """Why it failed the measurement says that follows."""
+        """Why it failed is reported by the measurement that follows."""
         spent = self._batch.spent_on[MEASURE]
         seen, _ = _call(self._batch.queue_fingerprint)
         return do.QueueFingerprinted(seen, self._batch.spent_on[MEASURE] - spent)

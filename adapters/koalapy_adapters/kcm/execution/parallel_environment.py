@@ -27,13 +27,13 @@ class ParallelEnvironments:
         self._better: Dict[_Kind, Optional[str]] = {}  # than the job's own
 
     def best(self, job: BatchJob) -> BatchJob:
-        """The job, in the environment that it is best in; as it is, where nobody can tell."""
+        """The job, in the environment that it is best in; as it is, where that is unknown."""
         with self._lock:
             better = self._look(job)
         return job._replace(parallel_environment=better) if better else job
 
     def refused(self, job: BatchJob) -> None:
-        """The batch system would not have this one: those to come are as the grid file says."""
+        """The batch system refused this one: those to come are as in the grid file."""
         with self._lock:
             if _kind(job) in self._better:
                 self._better[_kind(job)] = None

@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 from koalapy_adapters.errors import Result
 
-STEADY = 5.0  # seconds for which other answers are good while the list of jobs says the same
+STEADY = 5.0  # seconds for which other answers are valid while the list of jobs is the same
 
 
 class _Known(NamedTuple):
@@ -30,7 +30,7 @@ class QueryCache:
     def ask(self, argvs: List[List[str]]) -> List[Result]:
         """Return the results of all queries, in order.
 
-        Where the dialect says which command lists all jobs, the others wait until that list changes: a poll that sees
+        Where the dialect names which command lists all jobs, the others wait until that list changes: a poll that sees
         nothing new costs one command. What is kept grows old together, and is renewed one by one: a measurement that
         costs several times as much as others is paid for by a time in which nobody looks.
         """

@@ -12,11 +12,11 @@ from typing import IO, Any, Dict, List, NamedTuple, Optional
 from koalapy_adapters.errors import ClusterError, Result
 
 MAX_OUTPUT = 64 << 20
-# What a profile may set to have Slurm's commands leave out lines, ask back, speak of another cluster, or submit to
-# another queue, account or file than the grid file says: squeue(1), sinfo(1), sacct(1), scancel(1), sbatch(1), whose
-# variables go before what a script says. srun(1) would read others in the job; those that lead to Slurm itself stay.
+# What a profile may set to have Slurm's commands leave out lines, prompt, report another cluster, or submit to
+# another queue, account or file than the grid file names: squeue(1), sinfo(1), sacct(1), scancel(1), sbatch(1), whose
+# variables go before what a script sets. srun(1) would read others in the job; those that lead to Slurm itself stay.
 _MISLEADING = re.compile(r"(SQUEUE|SINFO|SACCT|SCANCEL|SBATCH)_|SLURM_(?!(CONF|JWT|ROOT|SACK)(_|\Z))")
-_LOOK = 0.05  # seconds between two looks at a command that says nothing
+_LOOK = 0.05  # seconds between two looks at a command that prints nothing
 
 
 class Ran(NamedTuple):
@@ -100,7 +100,7 @@ def end_at_once(process: "subprocess.Popen[bytes]") -> None:
 
 
 class _Wait:
-    """Reaps the process by wait4(2), which tells what it used."""
+    """Reaps the process by wait4(2), which returns what it used."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process

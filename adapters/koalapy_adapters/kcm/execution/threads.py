@@ -65,9 +65,9 @@ def _give(work: Callable[[], None]) -> None:
 
 
 def _resolve(
-    loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", tell: Callable[[Any], None], value: Any
+    loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", notify: Callable[[Any], None], value: Any
 ) -> None:
     try:
-        loop.call_soon_threadsafe(lambda: None if future.done() else tell(value))
+        loop.call_soon_threadsafe(lambda: None if future.done() else notify(value))
     except RuntimeError:
         pass  # the loop is closed: nobody waits any more

@@ -88,10 +88,10 @@ class Authenticator:
         """The answer to the second frame; None for a stranger, who learns nothing. Blocks."""
         return self._admit(challenged.hello, challenged.challenge, challenged.challenge.clock, data)
 
-    def admit_file(self, now: int, said: List[Any]) -> Optional[Admitted]:
+    def admit_file(self, now: int, contents: List[Any]) -> Optional[Admitted]:
         """The answer to a hello file, whose JSON objects these are; None for a stranger. Blocks."""
-        hello = _as_hello(said[0]) if len(said) == 2 else None
-        return self._admit(hello, NO_CHALLENGE, now, said[1]) if hello is not None else None
+        hello = _as_hello(contents[0]) if len(contents) == 2 else None
+        return self._admit(hello, NO_CHALLENGE, now, contents[1]) if hello is not None else None
 
     def other_version(self, data: Any) -> Optional[OtherVersion]:
         """React to a hello of another protocol. Blocks.

@@ -125,15 +125,15 @@ class FileRelayServer:
     def _authenticate(self, now: int, session: FileSession, sent: SessionFiles) -> List[Any]:
         """Who is not let in learns nothing but that."""
         try:
-            said = message_files.read(self._at(sent.hello), self._files)
+            contents = message_files.read(self._at(sent.hello), self._files)
         except MessageFileError:
-            said = []
+            contents = []
         except OSError:
             return []  # it is being renamed, or shows late
-        admitted = self._directory.authenticator.admit_file(now, said)
+        admitted = self._directory.authenticator.admit_file(now, contents)
         if admitted is None or admitted.tag != session.tag:
             self._discard_files(session, sent)
-            other = self._directory.authenticator.other_version(said[0]) if said else None
+            other = self._directory.authenticator.other_version(contents[0]) if contents else None
             return [other] if other is not None else []
         before = self._clients.get(session.tag)
         if before is not None:
@@ -146,11 +146,11 @@ class FileRelayServer:
             client.hello, client.contact_at = sent.hello, now
         client.missed = client.missed + 1 if not sent.hello else 0
         try:
-            said = client.incoming.take(sent.numbers)
-            found = [outcome(client.session.tag, from_json(each)) for each in said]
+            contents = client.incoming.take(sent.numbers)
+            found = [outcome(client.session.tag, from_json(each)) for each in contents]
         except (MessageFileError, MessageError):
             return self._disconnect(client)
-        if said:
+        if contents:
             client.contact_at = now
         return [each for each in found if each is not None]
 
@@ -183,7 +183,7 @@ class FileRelayServer:
         for name in names:
             message_files.discard(self._at(name), self._files)
 
-    # ---- what is said
+    # ---- what is sent
 
     def _flush(self) -> bool:
         """Whether anything was written. What has no room is kept, and so is all that would come after it."""
@@ -266,8 +266,8 @@ class FileRelay:
 
     port = 0
 
-    def __init__(self, server: FileRelayServer, tell: Callable[[Any], None], show_life: Callable[[], None]) -> None:
-        self._server, self._tell_machine, self._show_life = server, tell, show_life
+    def __init__(self, server: FileRelayServer, notify: Callable[[Any], None], show_life: Callable[[], None]) -> None:
+        self._server, self._notify_machine, self._show_life = server, notify, show_life
         self._life_shown_at = 0
         self._to_send: List[Tuple[str, Any]] = []
         self._wake = asyncio.Event()
@@ -296,7 +296,7 @@ class FileRelay:
                 await in_thread(self._show_life)
                 self._life_shown_at = now()
             for each in done.outcomes:
-                self._tell_machine(each)
+                self._notify_machine(each)
             await self._pause(message_files.pause(now() - moved_at, LONGEST))
 
     async def _pause(self, microseconds: int) -> None:

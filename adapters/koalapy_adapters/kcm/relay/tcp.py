@@ -1,4 +1,4 @@
-"""The relay: compute nodes reach their head node only, so their wrappers speak with koalad through this TCP server."""
+"""The relay: compute nodes reach their head node only, so their wrappers reach koalad through this TCP server."""
 
 import asyncio
 import socket
@@ -33,7 +33,7 @@ _ROOM, _MORE_ROOM = 1 << 13, 1 << 18  # bytes that the kernel keeps of a connect
 
 
 class Relay:
-    """Lets in wrappers that prove themselves, and passes their messages to the KCM's machine by `tell`.
+    """Lets in wrappers that prove themselves, and passes their messages to the KCM's machine by `notify`.
 
     It has the sockets of `Connections`, where `is_suspended`, `answers` and `silence` (microseconds) are explained.
     """
@@ -41,13 +41,13 @@ class Relay:
     def __init__(
         self,
         authenticator: Authenticator,
-        tell: Callable[[Any], None],
+        notify: Callable[[Any], None],
         show_life: Callable[[], None],
         is_suspended: Callable[[str], bool],
         answers: Callable[[str], bool] = lambda address: True,
         silence: int = SILENCE,
     ) -> None:
-        self._authenticator, self._tell_machine, self._show_life = authenticator, tell, show_life
+        self._authenticator, self._notify_machine, self._show_life = authenticator, notify, show_life
         self.connections = Connections(authenticator, now, is_suspended, answers, silence)
         self._listener: Optional[socket.socket] = None
         self._server: Any = None
@@ -137,7 +137,7 @@ class Relay:
     async def _look_up_version(self, hello: Any) -> None:
         other = await in_thread(lambda: self._authenticator.other_version(hello))
         if other is not None:
-            self._tell_machine(other)
+            self._notify_machine(other)
 
     def _act_all(self, actions: List[Any]) -> None:
         for action in actions:
@@ -146,7 +146,7 @@ class Relay:
 
     def _act(self, action: Any) -> None:
         if isinstance(action, Pass):
-            self._tell_machine(action.event)
+            self._notify_machine(action.event)
         elif isinstance(action, Send):
             action.connection.peer.send(action.message)
         elif isinstance(action, Secure):

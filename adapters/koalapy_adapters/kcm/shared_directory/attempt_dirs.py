@@ -168,7 +168,7 @@ class Directories:
             return None
 
     def other_version(self, tag: str) -> Optional[OtherVersion]:
-        """Whether the wrapper of this attempt of ours speaks another relay protocol, as its own files say; None if not.
+        """Whether the wrapper of this attempt of ours uses another relay protocol, by its own files; None if not.
 
         A program was released once there are `hosts`.
         """

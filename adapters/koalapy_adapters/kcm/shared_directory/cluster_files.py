@@ -18,7 +18,7 @@ MAX_EPOCH = 1 << 53  # a higher one is damage: epochs count the starts of koalad
 _SECRET_BYTES = 32
 VERIFIED_EVERY = 86400 * SECOND  # the content of the pushed file
 BY_SETUP = "KOALA_PYTHON_BY_SETUP"  # koalad's remote command sets it where the KCM's own Python was found so
-# What profile and setup print must not get between a node agent and its wrapper, who talk over these streams.
+# What profile and setup print must not get between a node agent and its wrapper, which use these streams.
 _SCRIPT = """#!/bin/sh
 # Starts Python for koalapy's own parts: with the grid file's `setup`, if it is not there without.
 if ! {python} -c 'import sys; sys.exit(sys.version_info < (3, 6))' >/dev/null 2>&1; then
@@ -45,9 +45,9 @@ class RelayAddressFile:
         self.secret = files.unpredictable(_SECRET_BYTES)
 
     def publish(self, addresses: List[str], port: int, post: str = "", last: Optional[List[str]] = None) -> None:
-        """Say where the relay listens, or its files are; `last`: see network.Addresses.
+        """Publish where the relay listens, or its files are; `last`: see network.Addresses.
 
-        Raises ClusterError `stale` if a newer KCM has said so.
+        Raises ClusterError `stale` if a newer KCM has published its own.
         """
         self.check()
         data = {"addresses": addresses, "port": port, "epoch": self._epoch, "post": post, "last": last or []}
@@ -107,8 +107,8 @@ class SubmitWatermark:
 
     def __init__(self, path: str, files: Files) -> None:
         self._path, self._files = path, files
-        self._written = 0  # what the file says at least
-        self._to_write = 0  # what it is to say: whoever writes next writes it for all who wait
+        self._written = 0  # what the file contains at least
+        self._to_write = 0  # what it is to contain: whoever writes next writes it for all who wait
         self._counting = threading.Lock()
         self._writing = threading.Lock()
 
@@ -162,7 +162,7 @@ class PushedFile:
             self._files.use(self.path)
             self._verify_at = now + VERIFIED_EVERY
         except OSError:
-            pass  # it is tried again at the next call; an attempt that is prepared meanwhile says what is wrong
+            pass  # it is tried again at the next call; an attempt that is prepared meanwhile reports what is wrong
 
 
 class PythonShim(NamedTuple):

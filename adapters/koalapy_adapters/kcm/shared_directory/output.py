@@ -13,7 +13,7 @@ from koalapy_adapters import layout
 from koalapy_adapters.errors import RequestError
 from koalapy_adapters.trees import expand, is_inside, native
 
-BATCH = "batch"  # what the wrapper itself and the batch system's launcher say
+BATCH = "batch"  # what the wrapper itself and the batch system's launcher print
 _KINDS = {"output": ".out", "errors": ".err"}
 _HEADER = 40  # bytes that are kept for a line before a stretch
 _READ = 1 << 16
@@ -24,7 +24,7 @@ _SMALL = 16 << 20  # more is no small file
 class Outputs:
     """Standard output or standard error of all processes as one stream, in order of ranks.
 
-    `positions`: bytes of the ranks' files that were read before, [rank, bytes] each. What is sent is said of then: a
+    `positions`: bytes of the ranks' files that were read before, [rank, bytes] each. What is sent is of that moment: a
     line of JSON, [rank, size], comes before each stretch. None: the files as they are, one after the other.
     `most`: bytes of each file that are sent, its begin and its end if it has more (see messages.Fetch); -1: all.
     """
@@ -36,7 +36,7 @@ class Outputs:
         if where != BATCH and where not in _KINDS:
             raise RequestError("bad_fetch", "There is nothing to fetch from %r." % where)
         self._attempt, self._where, self._most = attempt, where, most
-        self._says_ranks = positions is not None
+        self._reports_ranks = positions is not None
         self._read: Dict[int, int] = {}  # bytes of each rank's file
         for rank, position in positions or []:
             self._read[rank] = position
@@ -88,7 +88,7 @@ class Outputs:
         return [] if position else [(0, end, 0), (begin, size, begin - end)]
 
     def _header(self, rank: int, size: int, omitted_bytes: int) -> bytes:
-        if not self._says_ranks:
+        if not self._reports_ranks:
             return b""
         return b"[%d,%d,%d]\n" % (rank, size, omitted_bytes) if omitted_bytes else b"[%d,%d]\n" % (rank, size)
 
@@ -106,7 +106,7 @@ class Outputs:
 
 
 def must_be_in_reach(attempt: str) -> None:
-    """Raises OSError where the shared directory is not there: then nothing can be said of what an attempt has left."""
+    """Raises OSError where the shared directory is not there: then it is unknown what an attempt has left."""
     os.stat(os.path.dirname(attempt))
 
 

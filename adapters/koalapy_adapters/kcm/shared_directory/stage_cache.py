@@ -88,7 +88,7 @@ class Arrival:
         self._file: Optional[Any] = None
 
     def open(self) -> None:
-        """Read what is there. Raises TransientError if that is less than was said."""
+        """Read what is there. Raises TransientError if that is less than was announced."""
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         self._file = os.fdopen(os.open(self._partial, flags, 0o600), "r+b")
         while self._written < self._offset:
@@ -178,7 +178,7 @@ class Batch:
 
 
 def _room(directory: str) -> Dict[str, int]:
-    """Bytes that are free for us and that there are, where the file system tells; quotas are only met by writing."""
+    """Bytes that are free for us and that there are, if the file system reports it; quotas are found by writing."""
     try:
         status = os.statvfs(directory)
     except OSError:

@@ -52,7 +52,7 @@ class SubmitJob(NamedTuple):
 
 
 class EndSubmit(NamedTuple):
-    """End this tag's SubmitJob if it still runs; its outcome then says how far it came."""
+    """End this tag's SubmitJob if it still runs; its outcome then shows how far it came."""
 
     tag: str
 
@@ -60,7 +60,7 @@ class EndSubmit(NamedTuple):
 class Look(NamedTuple):
     """Look for the attempt by its tag in the queue, then in the accounting. -> Looked
 
-    `submitting`: asked on the attempt's way into the batch system; the outcome says so too.
+    `submitting`: asked on the attempt's way into the batch system; the outcome states that too.
     """
 
     tag: str
@@ -131,7 +131,7 @@ class ListTags(NamedTuple):
 
 
 class ExamineTags(NamedTuple):
-    """Say what lies in the directories of these tags, of whichever store. -> Listed"""
+    """List what lies in the directories of these tags, of whichever store. -> Listed"""
 
     id: int
     tags: List[str]
@@ -216,7 +216,7 @@ class JobsChecked(NamedTuple):
 class DirectoryStatus(NamedTuple):
     """An attempt's directory: who holds the claim ("" nobody), the record, the heartbeat's time of change.
 
-    `directory`: its path, if it exists. `output`: where nobody holds the claim, what the batch job said; None if that
+    `directory`: its path, if it exists. `output`: if nobody holds the claim, the batch job's output; None if that
     left no file.
     """
 
@@ -247,7 +247,7 @@ class CapacityMeasured(NamedTuple):
 
 
 class QueueFingerprinted(NamedTuple):
-    """`seen`: the same while the same jobs of others wait; None if that cannot be told. `cost` as above."""
+    """`seen`: the same while the same jobs of others wait; None if that is unknown. `cost` as above."""
 
     seen: Optional[List[str]] = None
     cost: int = 0

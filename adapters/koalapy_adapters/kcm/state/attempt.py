@@ -13,19 +13,19 @@ from koalapy_adapters.kcm.state.timers import Backoff
 from koalapy_adapters.messages import Failure, PutKey, Release, Report, Stop, Submit
 
 MISSING = "missing"  # the state of a batch job that neither queue nor accounting know
-RESTARTED = "restarted"  # the ending that a second start of the wrapper tells, for want of a better one
+RESTARTED = "restarted"  # the ending that a second start of the wrapper reports, if there is no better one
 
 
 class Stage(enum.Enum):
     """Where an attempt stands on its way into the batch system."""
 
-    KNOWN = "known"  # koalad named it; whether it is in the batch system is the poll's to say
+    KNOWN = "known"  # koalad named it; whether it is in the batch system is for the poll to find
     LOOKING = "looking"  # in doubt: looked for before it is submitted
     CHECKING_LOCK = "checking_lock"  # nor in queue nor accounting: is there a claim?
     PREPARING = "preparing"
     SUBMITTING = "submitting"
     SEARCHING = "searching"  # its submit ended in doubt: looked for before it is answered
-    WITHDRAWING = "withdrawing"  # its submit failed: revoked before that is said
+    WITHDRAWING = "withdrawing"  # its submit failed: revoked before that is reported
     IN = "in"  # the batch system has, or had, it
     OUT = "out"  # refused: it never ran and never will
 
@@ -60,9 +60,9 @@ class Ending:
         self.cancel_backoff = Backoff(2 * SECOND, 60 * SECOND)
         self.check_at: Optional[int] = None
         self.check_backoff = Backoff(SECOND // 20, 5 * SECOND, growth=30)
-        self.listed = True  # until the batch system says that it is not
-        self.ended = False  # the batch system says that it has ended
-        self.statuses: List[JobStatus] = []  # what it said last, which it may have forgotten since
+        self.listed = True  # until the batch system reports that it is not
+        self.ended = False  # the batch system reports that it has ended
+        self.statuses: List[JobStatus] = []  # its last report, of a job that it may not list any more
 
 
 class Attempt:
@@ -81,12 +81,12 @@ class Attempt:
         self.tries = 0
         self.doubtful = not batch_id  # more than the one batch job of batch_id may exist
         self.undoubted = False  # this KCM is the first that was asked to submit it
-        self.restarted = False  # the batch system started it again: what it says last is of the last start
+        self.restarted = False  # the batch system started it again: its last report is of the last start
         self.error: Optional[Dict[str, Any]] = None
         self.submitted_at = now
         # its wrapper
         self.connected = False
-        self.of_first: Optional[bool] = None  # whether the claim's holder is connected; None: who is said nothing
+        self.of_first: Optional[bool] = None  # whether the claim's holder is connected; None: unknown
         self.closed = False  # the last connection of the claim's holder was closed by its own side
         self.offset = 0  # the KCM's clock minus the node's
         self.report: Optional[Report] = None
@@ -107,7 +107,7 @@ class Attempt:
         self.heartbeat = 0
         self.sign_at = now  # when there was a sign of it, or none could be had
         self.wrapper_sign_at = now  # when its wrapper gave a sign of life, or none could be seen
-        self.silent_since: Optional[int] = None  # as koalad was told
+        self.silent_since: Optional[int] = None  # as reported to koalad
         # its end by koalad's wish
         self.cancelled = False  # koalad asked for a Gone
         self.cleaned_up = False
@@ -120,17 +120,17 @@ class Attempt:
 
     @property
     def ended(self) -> bool:
-        """Whether its wrapper, by word or record, said that it has ended; or a second start, which knows no better."""
+        """Whether its wrapper, by message or record, reported its end; or a second start did, which knows no more."""
         return self.report is not None and self.report.phase == "ended"
 
     @property
     def surely_ended(self) -> bool:
-        """Whether the very start that won the claim said that it has ended."""
+        """Whether the very start that won the claim reported that it has ended."""
         return self.ended and self.report is not None and not is_restart(self.report)
 
     @property
     def elsewhere(self) -> bool:
-        """Whether its program may run on nodes of which only the wrapper, on the first one, could tell the end.
+        """Whether its program may run on nodes of which only the wrapper, on the first one, could see the end.
 
         A Launcher has one node.
         """
@@ -141,7 +141,7 @@ class Attempt:
 
     @property
     def missed(self) -> bool:
-        """Whether koalad was told that it is missing, and nothing since."""
+        """Whether it was reported to koalad as missing, and nothing since."""
         return self.seen is not None and self.seen.state == MISSING
 
     def note(self, status: Optional[JobStatus]) -> None:
@@ -190,7 +190,7 @@ class Core:
 
 
 def is_restart(report: Report) -> bool:
-    """Whether a second start says it, that runs nothing and knows nothing of the first."""
+    """Whether a second start reports it, that runs nothing and knows nothing of the first."""
     return report.phase == "ended" and report.ending == RESTARTED
 
 

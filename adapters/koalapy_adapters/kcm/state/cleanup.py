@@ -8,7 +8,7 @@ from koalapy_adapters.messages import Done
 
 
 def forget(attempt: Attempt, ids: List[int]) -> List[Any]:
-    """Its directory may go; those who asked hear when it has."""
+    """Its directory may go; the requests for it are answered when it has."""
     first = not attempt.forget_ids
     attempt.forget_ids += ids
     return [Remove(attempt.tag)] if first else []

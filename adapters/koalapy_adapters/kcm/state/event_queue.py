@@ -1,4 +1,4 @@
-"""The KCM's events: numbered from 1, kept until koalad has committed them, and sent again where it does not say so."""
+"""The KCM's events: numbered from 1, kept until koalad has committed them, and sent again unless it has."""
 
 from collections import OrderedDict
 from typing import Any, List, Optional
@@ -34,7 +34,7 @@ class EventQueue:
     def put(self, now: int, body: Any) -> List[Any]:
         """Number this message as an event and send it. One that koalad would not understand is passed over.
 
-        So is one that no frame has room for: koalad would wait for its number, and hear nothing that comes after it.
+        So is one that no frame has room for: koalad would wait for its number, and accept nothing that comes after it.
         """
         event = Event(self._last + 1, to_json(body))
         if not is_sound(body) or not _fits(event):

@@ -24,10 +24,10 @@ class Launcher:
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
-        self.sweep = 0  # until somebody has said it
+        self.sweep = 0  # until somebody has reported it
         self.slots = 0
         # what it has, and wants
-        self.here = False  # it has said over this connection what it holds
+        self.here = False  # it has reported over this connection what it holds
         self.still = False  # suspended: what it pulled others may run meanwhile
         self.placed = False  # all that it holds is in `held`
         self.held: "OrderedDict[int, None]" = OrderedDict()
@@ -35,30 +35,30 @@ class Launcher:
         self.repeating = False
         self.wanted = 0
         self.given = 0  # over this connection
-        self.early: List[Any] = []  # what it said before its sweep was fed for the first time
+        self.early: List[Any] = []  # its report before its sweep was fed for the first time
         # what it has done
-        self.results: List[List[Any]] = []  # not told koalad yet
+        self.results: List[List[Any]] = []  # not reported to koalad yet
         self.results_at: Optional[int] = None
-        self.heard = 0  # number of its newest ResultsReported
+        self.newest_results = 0  # number of its newest ResultsReported
         self.kept = 0  # up to this one koalad has them
         # how it does
         self.running = 0
         self.trusted = self.suspected = False
         # its end
-        self.ends: List[Any] = []  # what koalad is to be told of its end, when its journal has been read
+        self.ends: List[Any] = []  # what is to be reported to koalad of its end, when its journal has been read
         self.forgets: List[int] = []  # ids of Forgets that wait for that too
         self.reading = False
         self.read_at: Optional[int] = None
         self.read_backoff = Backoff(SECOND, 30 * SECOND)
-        self.finished = False  # koalad has been told all, or will hear nothing of it
+        self.finished = False  # all has been reported to koalad, or nothing of it will be
 
     @property
     def ending(self) -> bool:
-        """Whether it has ended, and koalad is not told yet."""
+        """Whether it has ended, and that is not reported yet."""
         return not self.finished and bool(self.ends or self.forgets)
 
     def part(self) -> None:
-        """Its connection is gone: what it said of itself counts no longer, but for what it holds."""
+        """Its connection is gone: its reports count no longer, but for what it holds."""
         self.here = self.repeating = False
         self.wanted = self.given = 0
         self.unreported.clear()
@@ -70,16 +70,16 @@ class Inventory:
 
     def __init__(self, sweep: int) -> None:
         self.sweep = sweep
-        self.begun = False  # by the first feed that said all that is out
+        self.begun = False  # by the first feed that stated all that is out
         self.launchers: "OrderedDict[str, Launcher]" = OrderedDict()  # who was given least lately first
         self.credit: "OrderedDict[int, None]" = OrderedDict()
         self.unaccounted: Set[int] = set()
         self.awaited: Dict[str, None] = {}  # tags of those that may hold or have done what is unplaced
-        self.unacknowledged: Set[int] = set()  # done or back: koalad is told, and has not acknowledged it
+        self.unacknowledged: Set[int] = set()  # done or back: reported to koalad, which has not acknowledged it
         self.rate = Rate()
         self.trip = RoundTrip()
         self.asked = 0  # for so many more, which have not come
-        self.ask_at: Optional[int] = None  # again, if Launchers are hungry then
+        self.ask_at: Optional[int] = None  # again, if Launchers wait for work then
         self.ask_backoff = Backoff(SECOND // 2, 10 * SECOND)
         self.no_prefetch_until = 0  # koalad has asked for numbers back: keep none in store
         self.idle_at: Optional[int] = None  # when the credit goes back, if there is no Launcher until then
@@ -96,7 +96,7 @@ class Inventory:
         self.unaccounted.update(number for number in numbers_of(ranges) if not self._is_out(number))
 
     def claim(self, launcher: Launcher, number: int) -> bool:
-        """The Launcher says that it holds the number. False where it is another's, or not out at all."""
+        """The Launcher reports that it holds the number. False where it is another's, or not out at all."""
         if self._holder.get(number) is launcher:
             return True
         if number in self.unaccounted:
@@ -163,7 +163,7 @@ class Inventory:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no Launcher, and of no number anything is to be said or heard."""
+        """Whether it has no Launcher, and no number of it is to be reported or acknowledged."""
         return not (
             self.launchers or self.credit or self.unaccounted or self.awaited or self.unacknowledged or self._holder
         )
@@ -240,7 +240,7 @@ class RoundTrip:
             self.seconds = max(took, 0.7 * self.seconds + 0.3 * took)
 
     def given_up(self) -> None:
-        """koalad had nothing: how long that takes says nothing."""
+        """koalad had nothing: how long that takes means nothing."""
         self._asked_at = None
 
 
@@ -262,10 +262,10 @@ class Sweeps:
         self.launchers: Dict[str, Launcher] = {}
         self.begun: Set[int] = set()  # sweeps that koalad fed here, and whose inventories were dropped since
         self.unacknowledged: Deque[UnacknowledgedEvent] = deque()  # not acknowledged yet, in order
-        self.caught_up = False  # koalad has said of every sweep what is out, since this KCM began
+        self.caught_up = False  # koalad has stated for every sweep what is out, since this KCM began
         self._mark: Optional[int] = None
-        self.doing: Dict[str, Tuple[int, int]] = {}  # what LaunchersSeen is to say next
-        self.seen_at: Optional[int] = None  # when it is to be said
+        self.doing: Dict[str, Tuple[int, int]] = {}  # what LaunchersSeen is to report next
+        self.seen_at: Optional[int] = None  # when it is to be sent
         self.quiet_until = 0  # no other one before
         self.timers = Timers()  # by tags, sweeps as text, and SEEN
 
@@ -295,8 +295,8 @@ class Sweeps:
     def acknowledged(self, number: int, last: int) -> bool:
         """Whether koalad has just caught up. `last`: the number of the newest event when this one was acknowledged.
 
-        What it says of sweeps follows on its being connected, and on the acknowledgements that it gives in one go with
-        that; so it was said before it could acknowledge what happened after one of these had come.
+        Its reports of sweeps follow on its being connected, and on the acknowledgements that it gives in one go with
+        that; so it was sent before it could acknowledge what happened after one of these had come.
         """
         if self.caught_up:
             return False

@@ -1,4 +1,4 @@
-"""How often the batch system is asked what is free: as seldom as the grid file says, unless something waits on it, or
+"""How often the batch system is asked what is free: as seldom as the grid file allows, unless something waits on it, or
 sweeps have nodes there, which others may want back.
 
 A fingerprint of the queue shows whether somebody waits, for less than a measurement. Where the dialect has one, it is
@@ -15,7 +15,7 @@ from koalapy_adapters.kcm.state.actions import SECOND
 URGENT = SECOND
 SOON = SECOND // 5
 SOON_IN_OWN = SECOND // 50  # the same, of a queue that serves this user alone and on the nodes of an allocation
-LAST_CALLS = 5  # of which the dearest tells what the next of its kind may cost
+LAST_CALLS = 5  # of which the most expensive is the estimate for the next of its kind
 PARTS = 4  # of what fingerprints could take, one is put by for the next measurement
 
 
@@ -146,7 +146,7 @@ class PollBudget:
 
     def __init__(self, now: int) -> None:
         """Empty."""
-        self.even_at = now  # when nothing is owed or saved
+        self.even_at = now  # when the account is balanced
 
     def pay(self, now: int, waiting: int) -> None:
         """Microseconds, for a look that began now."""
@@ -163,22 +163,22 @@ class PollBudget:
 
 
 class Debounce:
-    """Heard at once, and once more after SOON however often it rang meanwhile: of a thousand ends few are news."""
+    """Passed on at once, and once more after SOON for all triggers meanwhile: most of a thousand ends are no news."""
 
     def __init__(self, soon: int = SOON) -> None:
         self._soon = soon
         self._quiet_until = 0
-        self._rang = False  # and was not heard
+        self._rang = False  # and was not passed on
 
     def ring(self, now: int) -> bool:
-        """Whether it is heard now."""
+        """Whether it is passed on now."""
         self._rang = now < self._quiet_until
         if not self._rang:
             self._quiet_until = now + self._soon
         return not self._rang
 
     def due(self) -> Optional[int]:
-        """When what was not heard is to be."""
+        """When what was not passed on is to be."""
         return self._quiet_until if self._rang else None
 
 

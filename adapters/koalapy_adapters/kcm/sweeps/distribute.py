@@ -38,7 +38,7 @@ def _serve(now: int, inventory: Inventory) -> List[Any]:
 
 
 def _ask(core: Core, now: int, inventory: Inventory) -> List[Any]:
-    """One question at a time, unless more are hungry than it was for; none while a quarter of the store would do."""
+    """One request at a time, unless more wait for work than it was for; none while a quarter of the store would do."""
     stock, unmet = in_store(inventory, now), inventory.unmet
     need = min(MOST_WANTED, unmet + stock - len(inventory.credit))
     if inventory.asked:

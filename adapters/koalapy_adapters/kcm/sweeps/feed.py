@@ -17,7 +17,7 @@ from koalapy_adapters.messages import FeedSweep, LauncherTrusted, RecallParamete
 MODEST = 10 * SECOND  # after RecallParameters nothing is kept in store
 
 
-# ---- what koalad says
+# ---- what koalad sends
 
 
 def submitted(core: Core, now: int, event: Submit) -> None:
@@ -33,7 +33,7 @@ def fed(core: Core, now: int, event: FeedSweep) -> List[Any]:
     if event.anew:
         return _fed_anew(core, now, inventory, event)
     if not inventory.begun:
-        return []  # the feed that says all that is out follows
+        return []  # the feed that states all that is out follows
     _came(inventory, now, inventory.feed(event.ranges))
     return distribute.move(core, now, inventory)
 
@@ -72,7 +72,7 @@ def _fed_anew(core: Core, now: int, inventory: Inventory, event: FeedSweep) -> L
 
 
 def _catch_up(core: Core, now: int, inventory: Inventory, launcher: Launcher) -> List[Any]:
-    """Hear what it said too early to be understood."""
+    """Process a report that came too early to be understood."""
     actions: List[Any] = []
     early, launcher.early = launcher.early, []
     for message in early:

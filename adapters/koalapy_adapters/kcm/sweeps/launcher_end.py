@@ -1,4 +1,4 @@
-"""A Launcher's end: koalad hears of it only after all that the Launcher had done and held.
+"""A Launcher's end: it is reported only after all that the Launcher had done and held.
 
 Before its Report, BatchSeen or Gone goes out, its journal is read: what is written there and koalad may not have goes
 first as ParametersEnded, then what it held and had not done as ParametersReturned. Its directory stays until then.
@@ -18,7 +18,7 @@ from koalapy_adapters.ranges import ranges_of
 
 
 def report(core: Core, now: int, tag: str, body: Any) -> List[Any]:
-    """Tell koalad something of an attempt: at once, unless it is of a Launcher that has ended."""
+    """Report something of an attempt to koalad: at once, unless it is of a Launcher that has ended."""
     if not is_launcher(tag):
         return core.event_queue.put(now, body)
     launcher = core.sweeps.launcher(tag)
@@ -38,7 +38,7 @@ def asked_to_forget(core: Core, now: int, attempt: Attempt, id: int) -> List[Any
 
 
 def named(core: Core, now: int, launcher: Launcher) -> List[Any]:
-    """koalad has said that it may hold something. If its end was told before, there is still its journal."""
+    """koalad has stated that it may hold something. If its end was reported before, there is still its journal."""
     attempt = core.attempts.get(launcher.tag)
     if launcher.finished and not launcher.placed:
         launcher.finished = False  # so that its directory stays
@@ -47,7 +47,7 @@ def named(core: Core, now: int, launcher: Launcher) -> List[Any]:
 
 
 def close(core: Core, now: int, launcher: Launcher) -> List[Any]:
-    """It has ended. What it held is known, or in its journal, or koalad has yet to say of which sweep it is."""
+    """It has ended. What it held is known, or in its journal, or koalad has yet to state of which sweep it is."""
     inventory = core.sweeps.inventory_of(launcher)
     if launcher.reading or launcher.read_at is not None:
         return []
@@ -84,7 +84,7 @@ def tick(core: Core, now: int, launcher: Launcher) -> List[Any]:
 
 
 def caught_up(core: Core, now: int) -> List[Any]:
-    """koalad has named all the Launchers that it wants to hear more of."""
+    """koalad has named all the Launchers of which it needs more reports."""
     ending = [launcher for launcher in core.sweeps.launchers.values() if launcher.ending]
     return [action for launcher in ending for action in close(core, now, launcher)]
 
@@ -106,7 +106,7 @@ def _hand_back(core: Core, now: int, launcher: Launcher, inventory: Inventory, t
 
 
 def _finish(core: Core, now: int, launcher: Launcher) -> List[Any]:
-    """Now its end may be told."""
+    """Now its end may be reported."""
     ends, launcher.ends = launcher.ends, []
     ids, launcher.forgets = launcher.forgets, []
     launcher.finished, launcher.wanted = True, 0

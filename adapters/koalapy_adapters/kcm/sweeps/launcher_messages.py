@@ -29,7 +29,7 @@ def received(core: Core, now: int, attempt: Attempt, event: LauncherReported) ->
         message = from_json(event.body)
     except MessageError:
         return []
-    if type(message) not in _HEARD:
+    if type(message) not in _REACTIONS:
         return []
     launcher = core.sweeps.launcher(attempt.tag)
     inventory = core.sweeps.inventory_of(launcher)
@@ -40,7 +40,7 @@ def received(core: Core, now: int, attempt: Attempt, event: LauncherReported) ->
 
 def understand(core: Core, now: int, inventory: Inventory, launcher: Launcher, message: Any) -> List[Any]:
     """Apply one message to the inventory; the distribution follows separately."""
-    return _HEARD[type(message)](core, now, inventory, launcher, message)
+    return _REACTIONS[type(message)](core, now, inventory, launcher, message)
 
 
 def parted(core: Core, attempt: Attempt) -> None:
@@ -51,7 +51,7 @@ def parted(core: Core, attempt: Attempt) -> None:
 
 
 def _too_early(core: Core, now: int, launcher: Launcher, message: Any) -> List[Any]:
-    """Its sweep is unknown, or has not been fed yet: koalad is asked to, and it is heard then."""
+    """Its sweep is unknown, or has not been fed yet: koalad is asked to, and the report is processed then."""
     launcher.early.append(message)
     inventory = core.sweeps.inventories.get(launcher.sweep)
     if inventory is None or not isinstance(message, PullParameters):
@@ -95,9 +95,9 @@ def _all_repeated(inventory: Inventory, launcher: Launcher) -> None:
 def _results_reported(
     core: Core, now: int, inventory: Inventory, launcher: Launcher, message: ResultsReported
 ) -> List[Any]:
-    if message.number <= launcher.heard:
-        return []  # repeated; it is told when koalad has it
-    launcher.heard = message.number
+    if message.number <= launcher.newest_results:
+        return []  # repeated; it is confirmed when koalad has it
+    launcher.newest_results = message.number
     attempt = core.attempt(now, launcher.tag)
     rows = results.mapped(attempt, message.results)
     inventory.rate.add(now, len(rows))
@@ -141,7 +141,7 @@ def _node_suspected(
     return core.event_queue.put(now, LauncherSuspected(launcher.tag, message.host))
 
 
-_HEARD: Dict[type, Callable[[Core, int, Inventory, Launcher, Any], List[Any]]] = {
+_REACTIONS: Dict[type, Callable[[Core, int, Inventory, Launcher, Any], List[Any]]] = {
     ParametersHeld: _parameters_held,
     PullParameters: _pull_parameters,
     ResultsReported: _results_reported,

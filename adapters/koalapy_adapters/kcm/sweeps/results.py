@@ -1,7 +1,7 @@
 """Events about sweeps for koalad: results, returned numbers, wants; and the reaction to their acknowledgement.
 
 Many small results make one event. Until koalad has acknowledged an event, its numbers count as leaving: a feed that was
-said before may still name them.
+sent before may still name them.
 """
 
 from typing import Any, Dict, Iterable, List
@@ -42,7 +42,7 @@ def mapped(attempt: Attempt, rows: Iterable[Any]) -> List[List[Any]]:
 
 
 def gather(core: Core, now: int, launcher: Launcher, inventory: Inventory, rows: List[List[Any]]) -> List[Any]:
-    """Results of a Launcher, to be told soon; at once if they are many."""
+    """Results of a Launcher, to be reported soon; at once if they are many."""
     for row in rows:
         inventory.done(row[0])
     launcher.results += rows
@@ -55,13 +55,13 @@ def gather(core: Core, now: int, launcher: Launcher, inventory: Inventory, rows:
 
 
 def flush(core: Core, now: int, launcher: Launcher, inventory: Inventory) -> List[Any]:
-    """Tell what was gathered."""
+    """Report what was gathered."""
     actions: List[Any] = []
     rows, launcher.results, launcher.results_at = launcher.results, [], None
     for start in range(0, len(rows), ROWS):
         some = rows[start : start + ROWS]
         actions += core.event_queue.put(now, ParametersEnded(inventory.sweep, launcher.tag, some))
-        whole = launcher.heard if start + ROWS >= len(rows) else 0
+        whole = launcher.newest_results if start + ROWS >= len(rows) else 0
         numbers = [row[0] for row in some]
         core.sweeps.unacknowledged.append(
             UnacknowledgedEvent(core.event_queue.last, inventory, numbers, launcher.tag, whole)

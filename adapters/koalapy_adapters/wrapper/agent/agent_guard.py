@@ -58,6 +58,6 @@ def _await(pid: int) -> int:
 
 def _report_lost(index: int) -> None:
     try:
-        os.write(1, json_lines.pieces(index, {"said": "lost"}))
+        os.write(1, json_lines.pieces(index, {"event": "lost"}))
     except OSError:
-        pass  # the launcher's end will say it
+        pass  # the launcher's end will report it

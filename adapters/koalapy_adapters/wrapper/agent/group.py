@@ -31,11 +31,11 @@ class Lost(NamedTuple):
 
 
 class NodeAgents:
-    """All agents, by their launchers. `tell` is called with every AgentMessage and Lost."""
+    """All agents, by their launchers. `notify` is called with every AgentMessage and Lost."""
 
-    def __init__(self, selector: selectors.BaseSelector, tell: Callable[[Any], None]) -> None:
+    def __init__(self, selector: selectors.BaseSelector, notify: Callable[[Any], None]) -> None:
         self._selector = selector
-        self._tell = tell
+        self._notify = notify
         self._channels: List[_Channel] = []
 
     def add_forked(self, node: str, forked: Forked) -> None:
@@ -77,11 +77,11 @@ class NodeAgents:
                 return True
         return False
 
-    def speak(self) -> None:
+    def ping(self) -> None:
         """Send a sign of life to the agents of other nodes, which take silence for our end."""
         for channel in self._channels:
             if not channel.forked:
-                channel.commands.write(json_lines.line({"do": "hear"}))
+                channel.commands.write(json_lines.line({"do": "ping"}))
 
     @property
     def sweeping(self) -> bool:
@@ -129,15 +129,15 @@ class NodeAgents:
             if piece.node >= len(channel.names):
                 continue
             name = channel.names[piece.node]
-            lost = piece.message.get("said") == "lost"
-            self._tell(Lost(name, piece.message.get("sure", True)) if lost else AgentMessage(name, piece.message))
+            lost = piece.message.get("event") == "lost"
+            self._notify(Lost(name, piece.message.get("sure", True)) if lost else AgentMessage(name, piece.message))
         if channel.ended:
             channel.ended = False
             self._selector.unregister(channel.answers)
 
     def _lose(self, channel: "_Channel") -> None:
         for name in channel.own:
-            self._tell(Lost(name, channel.forked))
+            self._notify(Lost(name, channel.forked))
 
 
 class _Channel:
@@ -175,7 +175,7 @@ class _Channel:
             if not data:
                 self._open, self.ended = False, True
             found += self._assembler.feed(data)
-        for text in self._assembler.talk:
+        for text in self._assembler.noise:
             sys.stderr.write("launcher: %s\n" % text.decode("utf-8", "replace"))
-        del self._assembler.talk[:]
+        del self._assembler.noise[:]
         return found

@@ -346,8 +346,8 @@ class Agent:
         from koalapy_adapters.wrapper.agent.node_streams import NodeStreams
 
         def send(frame: Any) -> None:
-            said = json_lines.pieces(self._index, {"said": "stream", "frame": frame_to_json(frame)})
-            self._out.write_bulk(said) if isinstance(frame, Chunk) else self._out.write(said)
+            pieces = json_lines.pieces(self._index, {"event": "stream", "frame": frame_to_json(frame)})
+            self._out.write_bulk(pieces) if isinstance(frame, Chunk) else self._out.write(pieces)
 
         if self._streams is None:
             self._streams = NodeStreams(self._selector, send, self._attach, runs_commands=self._isolation is None)
@@ -385,8 +385,8 @@ class Agent:
         error_text = "%s cannot start it: %s." % (os.uname().nodename, why)
         self._send("start_ended", to=message["from"], number=message["number"], error=error_text)
 
-    def _send(self, said: str, **details: Any) -> None:
-        details["said"] = said
+    def _send(self, kind: str, **details: Any) -> None:
+        details["event"] = kind
         self._out.write(json_lines.pieces(self._index, details))
 
 

@@ -126,7 +126,7 @@ class _Plug:
         self._port = frame.port
         self.end = StreamEnd(clock.now(), StreamName(frame.tag, frame.stream, frame.patience))
         self._events = 0  # that the selector watches
-        self._has_read_all = self._has_told_end = False
+        self._has_read_all = self._has_reported_end = False
         self._socket: Optional[socket.socket] = None
         self._command: Optional[_Command] = None
         try:
@@ -251,8 +251,8 @@ class _Plug:
         try:
             while self._socket is not None and self.end.inbox:
                 self._pass_on(self.end.consume(self._socket.send(self.end.inbox[: 4 * MAX_CHUNK])))
-            if self._socket is not None and self.end.has_ended and not self._has_told_end:
-                self._has_told_end = True
+            if self._socket is not None and self.end.has_ended and not self._has_reported_end:
+                self._has_reported_end = True
                 self._socket.shutdown(socket.SHUT_WR)
                 if self._command is None:  # a command's stream ends by the reset that carries its status
                     self._pass_on(self.end.consume_end())
@@ -300,7 +300,7 @@ class _Command:
 
     def __init__(self, command: str, selector: selectors.BaseSelector) -> None:
         self._selector = selector
-        self._said = b""
+        self._output = b""
         self.status: Optional[int] = None  # as a shell has it, once it has ended
         self.socket, theirs = socket.socketpair()
         self.socket.setblocking(False)
@@ -317,7 +317,7 @@ class _Command:
     @property
     def last_words(self) -> str:
         """The last line that it wrote to standard error."""
-        lines = [line.strip() for line in self._said.decode("utf-8", "replace").splitlines() if line.strip()]
+        lines = [line.strip() for line in self._output.decode("utf-8", "replace").splitlines() if line.strip()]
         return lines[-1] if lines else ""
 
     def ended(self, status: int) -> None:
@@ -337,6 +337,6 @@ class _Command:
                 data = os.read(self._errors, 1 << 16)
                 if not data:
                     self.close()
-                self._said = (self._said + data)[-_LAST_WORDS:]
+                self._output = (self._output + data)[-_LAST_WORDS:]
         except BlockingIOError:
             pass

@@ -44,7 +44,7 @@ class KeyServer:
         self.path = os.path.join(directory, NAME)
         self._selector = selector
         self._publish = publish
-        self._tell_asking = asking
+        self._report_asking = asking
         self._start = start
         self._asking = False
         self._keys = key_space.KeySpace()
@@ -94,7 +94,7 @@ class KeyServer:
         asking = bool(self._awaited) or any(self._barriers.values())
         if asking != self._asking:
             self._asking = asking
-            self._tell_asking(asking)
+            self._report_asking(asking)
 
     def _put(self, key: str, value: str, then: Callable[[], None]) -> None:
         if self._keys.size + len(key) + len(value) > key_space.MAX_TOTAL:

@@ -49,7 +49,7 @@ class Capture:
         os.set_blocking(self.environment, False)
         os.set_blocking(self.words, False)
         self._data = b""
-        self._said = b""
+        self._output = b""
         self._file = os.path.join(private, "setup")
         shell = login_shell(pwd.getpwuid(os.getuid()).pw_shell, setup, self._file, "/dev/fd/%d" % DUMP)
         _write(self._file, shell.script)
@@ -62,7 +62,7 @@ class Capture:
     def readable(self) -> None:
         """Drain both: what a shell prints must not hold it up."""
         self._data += _drain(self.environment)
-        self._said = (self._said + _drain(self.words))[-_WORDS:]
+        self._output = (self._output + _drain(self.words))[-_WORDS:]
 
     def finish(self, status: int) -> Dict[str, str]:
         """The environment, once the shell has ended. Raises SetupError if there is none.
@@ -74,7 +74,7 @@ class Capture:
         os.close(self.words)
         _discard(self._file)
         if status != 0 or not self._data.endswith(b"\0"):
-            raise SetupError(_tail(self._said) or "it ended with status %d and wrote nothing" % _status(status))
+            raise SetupError(_tail(self._output) or "it ended with status %d and wrote nothing" % _status(status))
         return _parse(self._data)
 
 
@@ -177,8 +177,8 @@ def _parse(data: bytes) -> Dict[str, str]:
     return environment
 
 
-def _tail(said: bytes) -> str:
-    lines = [line.strip() for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+def _tail(output: bytes) -> str:
+    lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
     return "; ".join(lines[-5:])[-500:]
 
 

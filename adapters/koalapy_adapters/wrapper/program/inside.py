@@ -46,7 +46,7 @@ class Inside:
             dispatch_ready(self._selector, None)
             for pid, status in descendants.reap():
                 if pid in self._pids:
-                    _send(said="ended", at=clock.now(), local=self._pids.pop(pid), status=status)
+                    _send(event="ended", at=clock.now(), local=self._pids.pop(pid), status=status)
         return 0
 
     def _read(self) -> None:
@@ -63,19 +63,19 @@ class Inside:
         try:
             self._prepared = Prepared(Plan(*plan), files)
         except OSError as error:
-            _send(said="failed", why=str(error))
+            _send(event="failed", why=str(error))
         else:
-            _send(said="ready")
+            _send(event="ready")
 
     def _start(self, first_rank: int, size: int) -> None:
         try:
             started = self._prepared.start(first_rank, size)
         except OSError as error:
-            _send(said="failed", why=str(error))
+            _send(event="failed", why=str(error))
             return
         self._pids = started.pids
         errors = [error.errno for error in started.errors]
-        _send(said="started", at=started.at, errors=errors, locals=sorted(started.pids.values()))
+        _send(event="started", at=started.at, errors=errors, locals=sorted(started.pids.values()))
 
     def _signal(self, number: int, everything: bool) -> None:
         descendants.send([_EVERYTHING] if everything else list(self._pids), number)

@@ -86,7 +86,7 @@ class Isolated:
         if not self._unread:
             raise OSError("the isolation by %s failed; batch.out says why" % self._walls.terms.means)
         message = self._unread.pop(0)
-        if message["said"] != awaited:
+        if message["event"] != awaited:
             raise OSError(message["why"])
         return message
 

@@ -99,10 +99,10 @@ class Prepared:
         for local, files in enumerate(self._files):
             pids[self._fork(local, [self._null, *files], writing)] = local
         os.close(writing)
-        said = _read_all(reading)
+        report = _read_all(reading)
         if self._terminal is not None:
             self._terminal.started(os.dup(self._files[0][0]))
-        return _started(pids, said)
+        return _started(pids, report)
 
     @property
     def work(self) -> str:
@@ -112,7 +112,7 @@ class Prepared:
         """The environment of what an mpirun on another node starts here, once the program has started."""
         return dict(self._plan.environment, KOALA_RANK=str(self._first_rank), KOALA_SIZE=str(self._size))
 
-    def _fork(self, local: int, standard: List[int], said: int) -> int:
+    def _fork(self, local: int, standard: List[int], report: int) -> int:
         environment = dict(self._environment)
         environment.update(
             {b"KOALA_RANK": b"%d" % (self._first_rank + self._plan.offset + local), b"KOALA_SIZE": b"%d" % self._size}
@@ -125,7 +125,7 @@ class Prepared:
             environment.setdefault(b"TERM", b"xterm")
         pid = os.fork()
         if pid == 0:
-            _execute(self._argv, environment, standard, said, terminal)
+            _execute(self._argv, environment, standard, report, terminal)
         return pid
 
 
@@ -137,8 +137,8 @@ class Started(NamedTuple):
     errors: List[OSError]
 
 
-def _started(pids: Dict[int, int], said: bytes) -> Started:
-    words = [line.split() for line in said.decode().splitlines()]
+def _started(pids: Dict[int, int], report: bytes) -> Started:
+    words = [line.split() for line in report.decode().splitlines()]
     at = max((int(word[1]) for word in words if word[0] == "at"), default=0)
     return Started(pids, at, [os_error(int(word[1])) for word in words if word[0] == "error"])
 
@@ -148,7 +148,7 @@ def os_error(number: int) -> OSError:
 
 
 def _execute(
-    argv: List[bytes], environment: Dict[bytes, bytes], standard: List[int], said: int, terminal: Optional[Terminal]
+    argv: List[bytes], environment: Dict[bytes, bytes], standard: List[int], report: int, terminal: Optional[Terminal]
 ) -> None:
     """In the child: become the program. It never returns; it writes its instant, or an errno if it fails."""
     try:
@@ -160,10 +160,10 @@ def _execute(
         for number in _RESET:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.write(said, b"at %d\n" % clock.now())
+        os.write(report, b"at %d\n" % clock.now())
         os.execve(argv[0], argv, environment)
     except OSError as error:
-        os.write(said, b"error %d\n" % (error.errno or 0))
+        os.write(report, b"error %d\n" % (error.errno or 0))
     finally:
         os._exit(127)
 

@@ -1,4 +1,4 @@
-"""The line of sockets: connects to several addresses, keeps the first that answers, and speaks frames over it."""
+"""The line of sockets: connects to several addresses, keeps the first that answers, and exchanges frames over it."""
 
 import errno
 import select

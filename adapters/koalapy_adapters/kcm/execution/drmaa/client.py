@@ -16,18 +16,18 @@ OVERDUE = 30.0  # seconds that a wait for the end of a job may last beyond its o
 MEMORY = 256 << 20  # bytes of a helper that is replaced before the head node feels it
 MAX_CRASHES, CRASH_WINDOW = 3, 600.0  # so many within so many seconds: for as long the dialect's commands do better
 REST = 60.0  # seconds until a session that could not be begun is tried again
-SESSIONS = 2  # each is an event client of Grid Engine's qmaster, which has room for 99, or for what the cluster says
+SESSIONS = 2  # each is an event client of Grid Engine's qmaster, which has room for 99, or as configured
 
 
 class DrmaaClient:
     """One session, in a helper that is started when it is needed, and replaced at once when it dies, hangs or grows.
 
     Methods block and may run in any thread. The session's contact outlives the helper: Grid Engine keeps a session's
-    jobs, so that the next helper hears of their ends too. Of ends in between, `tell` hears that there may be some.
+    jobs, so that the next helper receives their ends too. `report` is called once if there may be ends in between.
     """
 
-    def __init__(self, command: List[str], library: Library, tell: Callable[[Any], None]) -> None:
-        self._command, self._library, self._tell = command, library, tell
+    def __init__(self, command: List[str], library: Library, notify: Callable[[Any], None]) -> None:
+        self._command, self._library, self._notify = command, library, notify
         self._lock = threading.Lock()  # of what is done to the helper, not of what it is asked
         self._helper: Optional[HelperProcess] = None
         self._contact = ""
@@ -131,15 +131,15 @@ class DrmaaClient:
 
     def _begin(self, helper: HelperProcess) -> None:
         try:
-            said = helper.answer(helper.greeting, TIMEOUT)
-            family = str(said.get("drms", ""))
+            opened = helper.answer(helper.greeting, TIMEOUT)
+            family = str(opened.get("drms", ""))
             if self._library.family and not re.search(self._library.family, family):
                 raise DrmaaRefused("%s is the library of %s" % (self._library.path, family or "no batch system"))
         except (DrmaaLost, DrmaaRefused) as error:
             self._end()
             self._rest(REST, str(error))
             raise
-        self._contact = str(said["contact"])
+        self._contact = str(opened["contact"])
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, daemon=True)
             self._watcher.start()
@@ -159,7 +159,7 @@ class DrmaaClient:
             pass
 
     def _ended(self, batch_id: str) -> None:
-        self._tell(Woken())
+        self._notify(Woken())
 
     def _end(self) -> None:
         if self._helper is not None:
@@ -187,8 +187,8 @@ class DrmaaSessions:
     woken. More threads in one process make that more frequent; another process has a library of its own.
     """
 
-    def __init__(self, command: List[str], library: Library, tell: Callable[[Any], None]) -> None:
-        self._sessions = [DrmaaClient(command, library, tell) for _ in range(SESSIONS)]
+    def __init__(self, command: List[str], library: Library, notify: Callable[[Any], None]) -> None:
+        self._sessions = [DrmaaClient(command, library, notify) for _ in range(SESSIONS)]
         self._asked = [0] * SESSIONS
         self._lock = threading.Lock()
 

@@ -21,7 +21,7 @@ else:
 
 
 class DrmaaRefused(Exception):
-    """The batch system said no, in these words; nothing was done."""
+    """The batch system refused, in these words; nothing was done."""
 
 
 class DrmaaLost(Exception):
@@ -92,11 +92,11 @@ class HelperProcess:
         with _pipe(self._process.stdout) as stdout:
             for line in stdout:
                 try:
-                    said = json.loads(line.decode())
+                    message = json.loads(line.decode())
                 except ValueError:
                     continue
-                if isinstance(said, dict):
-                    self._receive(said)
+                if isinstance(message, dict):
+                    self._receive(message)
         with self._asking:
             self.gone = True
             lost, self._expected = self._expected, deque()
@@ -104,11 +104,11 @@ class HelperProcess:
             each.set_exception(DrmaaLost("The DRMAA helper died."))
         self._died()
 
-    def _receive(self, said: Dict[str, Any]) -> None:
-        if "ended" in said:
-            self._ended(str(said["ended"]))
+    def _receive(self, message: Dict[str, Any]) -> None:
+        if "ended" in message:
+            self._ended(str(message["ended"]))
         elif self._expected:
-            self._expected.popleft().set_result(said)
+            self._expected.popleft().set_result(message)
 
 
 def _pipe(pipe: Optional[IO[bytes]]) -> IO[bytes]:

@@ -19,7 +19,7 @@ class _Hindered(Exception):
 
 
 def hindrance(settings: Mapping[str, str], environ: Mapping[str, str], command: str) -> str:
-    """Why `command` has to submit; "" if another program may. `settings`: what `scontrol show config` says."""
+    """Why `command` has to submit; "" if another program may. `settings`: the output of `scontrol show config`."""
     try:
         _look_at_command(command, environ)
         _look_at_filters(settings)

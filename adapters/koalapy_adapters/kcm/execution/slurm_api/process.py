@@ -1,4 +1,4 @@
-"""One run of the program that speaks to Slurm by its API: a line to its stdin, a line from its stdout."""
+"""One run of the program that calls Slurm by its API: a line to its stdin, a line from its stdout."""
 
 import os
 import resource
@@ -62,7 +62,7 @@ class SubmitterProcess:
 
     @property
     def resident(self) -> int:
-        """Bytes; 0 if that cannot be told."""
+        """Bytes; 0 if that is unknown."""
         try:
             with open("/proc/%d/statm" % self._process.pid) as statm:
                 return int(statm.read().split()[1]) * resource.getpagesize()
@@ -108,7 +108,7 @@ class SubmitterProcess:
             raise SubmitterLost("It is gone: %s." % error.strerror) from error
 
     def _answer(self, timeout: float) -> List[str]:
-        """The words of the one line that it says."""
+        """The words of the one line that it prints."""
         stdout, deadline, read = _pipe(self._process.stdout).fileno(), time.monotonic() + timeout, b""
         while not read.endswith(b"\n"):
             left = max(0.0, deadline - time.monotonic())

@@ -1,5 +1,5 @@
 """Submits to Slurm by its API, in a long-lived process, where that is the same as sbatch: see docs/slurm.md. What
-submits can also say which jobs wait, for a fraction of what squeue takes.
+submits can also list which jobs wait, for a fraction of what squeue takes.
 """
 
 import os
@@ -53,7 +53,7 @@ class Submitter:
         self._process: Optional[SubmitterProcess] = None
         self._begun_at = self._used_at = self._resting_until = 0.0
         self._cost = 0  # microseconds, of the process that runs
-        self._waiting: Optional[List[str]] = None  # what it said last
+        self._waiting: Optional[List[str]] = None  # its last output
         self._closed = threading.Event()
         self.spent = 0  # microseconds of CPU time so far
         self.hindrance = ""  # why sbatch is used
@@ -72,10 +72,10 @@ class Submitter:
         return "%s, since %s" % (self._api.COMMAND, self.hindrance)
 
     def submit(self, job: BatchJob, path: str, begin: Callable[[], bool]) -> Optional[str]:
-        """The batch id; None where the command has to say it: for a job that the API cannot describe, and for one that
+        """The batch id; None if the command has to find it: for a job that the API cannot describe, and for one that
         the controller refused, so that the refusal is the command's.
 
-        `begin` says whether it may be done still. Raises SubmitterLost if the job may have been submitted, and
+        `begin` returns whether it may be done still. Raises SubmitterLost if the job may have been submitted, and
         ClusterError if the API is required and cannot be used.
         """
         wishes = self._api.submit_fields(job, path)
@@ -112,12 +112,12 @@ class Submitter:
 
     def _asked(self, process: SubmitterProcess, wishes: Dict[str, str]) -> SubmitAnswer:
         try:
-            said = process.submit(wishes, TIMEOUT)
+            reply = process.submit(wishes, TIMEOUT)
         except SubmitterLost as error:
             self._rest(str(error))
             raise
-        self._paid(said.cost)
-        return said
+        self._paid(reply.cost)
+        return reply
 
     def _paid(self, cost: int) -> None:
         """It has answered, and taken this much so far."""
@@ -125,10 +125,10 @@ class Submitter:
         self.spent += max(0, cost - self._cost)
         self._cost = cost
 
-    def _judged(self, said: SubmitAnswer) -> Optional[str]:
-        if said.batch_id or self._api.refused(said.errno):
-            return said.batch_id or None
-        words = "Slurm's API said: %s" % (said.words or "error %d" % said.errno)
+    def _judged(self, reply: SubmitAnswer) -> Optional[str]:
+        if reply.batch_id or self._api.refused(reply.errno):
+            return reply.batch_id or None
+        words = "Slurm's API said: %s" % (reply.words or "error %d" % reply.errno)
         self._rest(words)
         raise SubmitterLost(words.rstrip(".") + ".")
 

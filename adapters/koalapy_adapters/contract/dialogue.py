@@ -25,7 +25,7 @@ from koalapy_adapters.messages import (
 PATIENCE_S = 180.0
 
 
-class Talk:
+class Dialogue:
     """A session. Events are acknowledged as they are taken. `read` returns b"" at the end; `read` and `write` block."""
 
     def __init__(self, read: Callable[[int], bytes], write: Callable[[bytes], None]) -> None:
@@ -100,7 +100,7 @@ class Talk:
         """Fetch a file. Returns the data of the stream, and the message that ends it."""
         number, data = self.request(Fetch, tag, where, path, **more), b""
         while True:
-            message = self.wait(object, lambda said: number in (getattr(said, "id", 0), getattr(said, "stream", 0)))
+            message = self.wait(object, lambda each: number in (getattr(each, "id", 0), getattr(each, "stream", 0)))
             if not isinstance(message, Chunk):
                 return data, message
             data += message.data
@@ -110,8 +110,8 @@ class Talk:
         try:
             frame = self._frames.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
-            heard = [message for message in self.log if not isinstance(message, (Measured, Pong))]
-            raise AssertionError(f"{PATIENCE_S:g} s passed; heard last: {heard[-6:]}") from None
+            received = [message for message in self.log if not isinstance(message, (Measured, Pong))]
+            raise AssertionError(f"{PATIENCE_S:g} s passed; heard last: {received[-6:]}") from None
         message = from_json(frame.data) if isinstance(frame, Control) else frame
         if isinstance(message, Event):
             self.send(Acknowledge(message.number))
