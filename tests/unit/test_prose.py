@@ -188,6 +188,26 @@ def test_a_name_of_speech_is_found(source: str) -> None:
     assert list(names_of_speech(source))
 
 
+def spoken_on(page: str) -> Iterator[tuple[int, str]]:
+    """Line and text of each line of a page with a verb of speech. Code does not count."""
+    fenced = False
+    for number, line in enumerate(page.splitlines(), 1):
+        if line.startswith("```"):
+            fenced = not fenced
+        if not fenced and not line.startswith("    ") and SPOKEN.search(re.sub(r"`[^`]*`", "code", line)):
+            yield number, line
+
+
+@pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")], ids=lambda page: page.stem)
+def test_no_page_has_a_verb_of_speech(page: Path) -> None:
+    found = [f"{page.name}:{line}: {text}" for line, text in spoken_on(page.read_text(encoding="utf-8"))]
+    assert not found, "\n".join(found)
+
+
+def test_a_verb_of_speech_is_found_on_a_page() -> None:
+    assert [line for line, _ in spoken_on("One.\n\n    it says so\n```\nit says\n```\nIt `says`.\nIt says so.")] == [8]
+
+
 def test_tests_are_not_named_by_verbs_of_speech() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text}"
