@@ -176,12 +176,12 @@ def test_others_jobs_are_counted_as_others(queue: Queue, tmp_path: Path, await_t
 
 
 def test_a_cancel_ends_the_whole_tree(queue: Queue, await_that: Await, processes: Callable[[bytes], list[int]]) -> None:
-    batch_id = queue.submit("(setsid sleep 600 &); trap 'echo told; exit 9' TERM; echo >began; sleep 600 & wait")
+    batch_id = queue.submit("(setsid sleep 600 &); trap 'echo stopped; exit 9' TERM; echo >began; sleep 600 & wait")
     await_that((queue.directory(1) / "began").exists)
     queue.cancel(batch_id)
     status = ended(queue, batch_id, await_that)
     assert (status.ending, status.exit_status) == ("cancelled", 9)
-    assert "reported" in (queue.directory(1) / "batch.out").read_text()
+    assert "stopped" in (queue.directory(1) / "batch.out").read_text()
     assert processes(f"KOALA_LOCAL_JOB={batch_id}".encode()) == []
 
 
