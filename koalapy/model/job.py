@@ -205,7 +205,7 @@ OUTPUT_PRUNED = "output_pruned"  # the kind of the history line for a job or pil
 class History:
     """One line of the history of a job, flow, sweep or pilot, as `koala show` prints it.
 
-    The first word of its `kind` says what it is about: `work` (a job, flow or sweep), `job` (a job of components),
+    The first word of its `kind` names its subject: `work` (a job, flow or sweep), `job` (a job of components),
     `sweep`, `attempt` (also a pilot), and so on. `job`: the id, or the number of a pilot.
     """
 

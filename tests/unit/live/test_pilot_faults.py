@@ -99,7 +99,7 @@ def sh(script: str, cluster: str, processors: int = 1, **fields: Any) -> Documen
     return live.sh(script, processors, cluster=cluster, walltime="1m", **fields)
 
 
-def test_one_that_never_starts_says_so_and_is_taken_back(idle: Any) -> None:
+def test_one_that_never_starts_is_reported_and_taken_back(idle: Any) -> None:
     job = idle.submit(sh("sleep 50", "delft", 4))
     running(idle, job)
     submitted = idle("pilots", "open", "delft", "-n", "2", "--no-wait")
@@ -190,7 +190,7 @@ def connection_of(koala: Any, name: str) -> str:
     return next(str(each["connection"]) for each in clusters(koala) if each["name"] == name)
 
 
-def test_one_whose_time_is_over_early_says_so_and_its_job_runs_again_elsewhere(idle: Any) -> None:
+def test_one_whose_time_is_over_early_is_reported_and_its_job_runs_again_elsewhere(idle: Any) -> None:
     pilot = opened(idle, "--shared", "--walltime", f"{ODD_S}s")
     named = idle.submit(sh("sleep 50", pilot))
     again = idle.root / "again"
