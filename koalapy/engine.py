@@ -48,6 +48,7 @@ from koalapy.model.events import (
     FilesStaged,
     FreeReported,
     HoldRequested,
+    JobReceived,
     LaunchersSeen,
     LauncherSuspected,
     LeaseEnded,
@@ -67,10 +68,12 @@ from koalapy.model.events import (
     ParametersReturned,
     ParametersWanted,
     PruneRequested,
+    ReceivedJobChanged,
     ReleaseRequested,
     RequestCancelled,
     RequestDelegated,
     RequestRejected,
+    SentJobReported,
     StoreRestored,
     SubmissionFailed,
     WorkSubmitted,
@@ -90,7 +93,7 @@ from koalapy.scheduler import preemption
 from koalapy.scheduler.blocked_ahead import Overtaken
 from koalapy.scheduler.passes import Passes
 from koalapy.scheduler.schedule import Claim, ClaimChoice, Decision, EndChoices, Policies, Reject
-from koalapy.sites import borrowing, lending, neighbours
+from koalapy.sites import borrowing, lending, neighbours, receiving, sending
 
 Reaction = Callable[[Core, Instant, Any], None]
 
@@ -139,6 +142,9 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         RequestRejected: (borrowing.on_rejected,),
         LeaseOffered: (borrowing.on_offered,),
         LeaseEnded: (borrowing.on_ended,),
+        JobReceived: (receiving.on_received,),
+        ReceivedJobChanged: (receiving.on_changed,),
+        SentJobReported: (sending.on_reported,),
         StoreRestored: (pilots.on_store_restored, restored_store.on_store_restored),
         ClusterConnected: (clusters.on_connected,),
         ClusterLost: (clusters.on_lost,),
@@ -324,7 +330,7 @@ class Engine:
     def explain(self, now: Instant, job: JobId) -> list[Misfit]:
         """Return what each cluster lacks for each component of a waiting job; empty for a flow or an unknown job."""
         found = self.core.records.jobs.get(job)
-        if found is None or found.flow is not None:
+        if found is None or found.flow is not None or found.request.site is not None:
             return []
         components = dict(enumerate(found.request.components))
         return misfits(components, self.summaries(now), self.core.matching.at(now))

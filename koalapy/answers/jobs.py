@@ -81,6 +81,17 @@ class FlowProgress(TypedDict):
     cancelled: int
 
 
+class SentJob(TypedDict):
+    """A job as the neighbouring site that runs it has reported it."""
+
+    job: int | None
+    """Its id there; null before the site has answered."""
+    state: JobStateName
+    jobs: int
+    """Jobs in all; 1 if it is no flow."""
+    done: int
+
+
 class Job(TypedDict):
     """A job or a sweep; the fields that only jobs have are 0, empty or null for a sweep."""
 
@@ -90,7 +101,7 @@ class Job(TypedDict):
     state: JobStateName
     priority: int
     labels: dict[str, str]
-    type: Literal["ordered", "unordered", "mixed", "sweep", "flow", "pilot"]
+    type: Literal["ordered", "unordered", "mixed", "sweep", "flow", "pilot", "sent"]
     submitted_at: Instant
     started_at: Instant | None
     finished_at: Instant | None
@@ -111,6 +122,10 @@ class Job(TypedDict):
     """Null: not a flow."""
     part_of: int | None
     """Flow whose job it is; null: it was submitted by itself."""
+    site: str | None
+    """Neighbouring site that runs it; null: this one."""
+    sent: SentJob | None
+    """What that site has reported of it; null before it was sent."""
     after: list[int]
     """Jobs that must be done before it may begin."""
     choices: list[Choice]

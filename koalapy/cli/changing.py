@@ -164,6 +164,7 @@ def print_checked(checked: Document, sources: Sequence[str], json: bool) -> NoRe
 def _print_checked_job(job: Document, source: str) -> None:
     asked = job["request"]["job"]
     out.print(f"{source}: {asked['name']}, not submitted")
+    at_sites = sorted({each["site"] for each in asked.get("jobs", [asked]) if each.get("site")})
     if "jobs" in asked:
         _print_checked_flow(asked["jobs"])
     else:
@@ -179,7 +180,9 @@ def _print_checked_job(job: Document, source: str) -> None:
         print_error(error_of(job["reason"]))
     elif job["fits"] == "unknown":
         why = f"{', '.join(job['unknown_clusters'])} cannot be asked now"
-        if not job["unknown_clusters"]:
+        if not job["unknown_clusters"] and at_sites:
+            why = f"{'the site' if len(at_sites) == 1 else 'the sites'} {', '.join(at_sites)} will decide"
+        elif not job["unknown_clusters"]:
             why = "it is too large for these clusters, and a neighbouring site may lend it processors"
         print_message(f"It is not known whether it can ever fit: {why}.")
     else:
@@ -187,11 +190,17 @@ def _print_checked_job(job: Document, source: str) -> None:
 
 
 def _print_checked_flow(jobs: Sequence[Document]) -> None:
-    rows = [
-        (job["name"], sum(each["processors"] for each in job["components"]), ", ".join(job.get("after", ())) or None)
-        for job in jobs
-    ]
+    rows = [(job["name"], _wanted(job), ", ".join(job.get("after", ())) or None) for job in jobs]
     table(("JOB", "PROCESSORS", "AFTER"), rows)
+
+
+def _wanted(job: Document) -> int | str:
+    """Return the processors of a job; of jobs that a site runs as a flow, how many there are."""
+    if "jobs" in job:
+        return f"{counted_as(len(job['jobs']), 'job')} at {job['site']}"
+    return sum(
+        amount if isinstance(amount := each["processors"], int) else amount["want"] for each in job["components"]
+    )
 
 
 def _ends(found: Sequence[Document], several: bool) -> Document:

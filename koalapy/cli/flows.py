@@ -18,6 +18,17 @@ def progress_of(flow: Document) -> str:
     return f"{flow['done']}/{flow['jobs']} done{more}"
 
 
+def at_site(job: Document) -> str:
+    """Return where a job runs that another site runs, such as ` at lyon (job 12 there, 2/5 done)`; '' for any other."""
+    if not job["site"]:
+        return ""
+    sent = job["sent"]
+    if not sent or not sent["job"]:
+        return f" at {job['site']}"
+    progress = f", {sent['done']}/{sent['jobs']} done" if sent["jobs"] > 1 else ""
+    return f" at {job['site']} (job {sent['job']} there{progress})"
+
+
 def jobs_of(koalad: Grid, job: Document) -> list[Document]:
     """Return the jobs of a flow that are not pruned; an empty list for any other job."""
     return [*koalad.flow(job["id"])] if job["flow"] else []
@@ -40,6 +51,7 @@ def show_tree(jobs: Sequence[Document]) -> None:
             break
         others = [names.get(each, str(each)) for each in job["after"] if each in names][:-1]
         line = f"{'  ' * depth}{job['id']} {job['name']}: {job['state']}"
+        line += at_site(job)
         if others:
             line += f", after {', '.join(others)} too" if len(others) < 4 else f", after {len(others)} others too"
         if job["state"] in _FAILED and job["reason"]:

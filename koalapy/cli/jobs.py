@@ -155,6 +155,8 @@ def _why(job: Document) -> str:
     """Return the first sentence of the reason; without a reason, the progress of a sweep or flow, and the transfers."""
     if job["flow"] and job["state"] not in ("failed", "cancelled"):
         return progress_of(job["flow"])
+    if job["sent"] and job["sent"]["jobs"] > 1 and job["state"] not in ("failed", "cancelled"):
+        return f"{job['sent']['done']}/{job['sent']['jobs']} done there"
     text = " ".join(in_text(job["reason"] or "").split())
     sentence, dot, _ = text.partition(". ")
     if text:
@@ -211,7 +213,7 @@ def show(jobs: options.JobIds, utc: Utc = False, grid: options.Grid = None, json
 
 def _show(document: Document, runner: Document, jobs: Sequence[Document]) -> None:
     found = document["job"]
-    of_jobs_only = _OF_JOBS_ONLY if found["sweep"] or found["flow"] else ()
+    of_jobs_only = _OF_JOBS_ONLY if found["sweep"] or found["flow"] or found["site"] else ()
     hidden = [*_SHOWN_BELOW, *of_jobs_only]
     for name, value in found.items():
         if name not in hidden and value not in (None, "", []):
@@ -220,6 +222,11 @@ def _show(document: Document, runner: Document, jobs: Sequence[Document]) -> Non
         out.print(f"{'label':24}{key}={value}")
     if found["sweep"]:
         _show_runner(found["sweep"], runner)
+    elif found["sent"]:
+        there = found["sent"]
+        progress = f", {there['done']}/{there['jobs']} done" if there["jobs"] > 1 else ""
+        named = f"job {there['job']}" if there["job"] else "no job yet"
+        out.print(f"{'there':24}{named}, {there['state']}{progress}")
     elif found["flow"]:
         out.print(f"{'jobs':24}{progress_of(found['flow'])}\n")
         show_tree(jobs)
@@ -244,7 +251,7 @@ def _value(name: str, value: Any) -> str:
     return shown(value) if name.endswith("_at") else in_text(str(value))
 
 
-_SHOWN_BELOW = ("components", "labels", "reason_code", "transfers", "sweep", "flow", "choices", "choice")
+_SHOWN_BELOW = ("components", "labels", "reason_code", "transfers", "sweep", "flow", "choices", "choice", "sent")
 _OF_JOBS_ONLY = ("submission_failures", "completion_failures", "held_processor_seconds")
 
 
@@ -336,5 +343,7 @@ def wait(
 
 
 def _clusters(job: Document) -> str | None:
+    if job["site"]:
+        return f"site {job['site']}"
     named = [each["cluster"] for each in job["components"]] if not job["sweep"] else job["sweep"]["clusters"]
     return ",".join(dict.fromkeys(cluster for cluster in named if cluster)) or None

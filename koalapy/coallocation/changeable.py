@@ -31,7 +31,8 @@ class Changed:
 class Changeable:
     """The states in which a job or sweep can be changed in one way, and the error in all others.
 
-    A flow can be changed while it runs: each of its jobs is that can be. `of_sweeps`: further states for sweeps.
+    A flow can be changed while it runs: each of its jobs is that can be. So can a job that another site runs.
+    `of_sweeps`: further states for sweeps.
     `stopping`: outcomes with which a stopping job can be changed too.
     """
 
@@ -45,7 +46,9 @@ class Changeable:
         """Return the error of such a change, or None if it is possible. `found`: the job or sweep, if there is one."""
         if found is None:
             return no_such(job, unreadable)
-        if isinstance(found, Job) and found.flow is not None and found.state is JobState.RUNNING:
+        if isinstance(found, Job) and (found.flow or found.sent) and found.state is JobState.RUNNING:
+            return None
+        if isinstance(found, Job) and found.sent and found.state is JobState.CLAIMING:
             return None
         of_sweeps = self.of_sweeps if isinstance(found, Sweep) and not found.collecting else ()
         stopping = found.state is JobState.STOPPING and found.outcome in self.stopping

@@ -56,6 +56,8 @@ class RunListStep:
         run_list.dirty.clear()
         for identity in dirty:
             job = jobs[identity]
+            if job.request.site is not None:
+                continue  # its site reports how it is
             if job.state.active and job.flow is None:
                 _examine(core, now, job)
             elif job.state.queued and (due := lowered_from(job, core.settings)) is not None and now >= due:
@@ -115,6 +117,8 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
     For a job in the run list, the instant may have passed.
     """
     state = job.state
+    if job.request.site is not None:
+        return None
     if state.queued:
         ends = wait_deadlines(job, core.settings)
         if (due := lowered_from(job, core.settings)) is not None:

@@ -3,8 +3,10 @@
 from koalapy.attempts.cancel import can_be_cancelled, cancel, detach, may_run
 from koalapy.coallocation import choices
 from koalapy.core.core import Core
+from koalapy.model.commands import ChangeSentJob
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job, Outcome
+from koalapy.model.sent import SentChange
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
@@ -48,9 +50,21 @@ def cancel_work(core: Core, now: Instant, work: Work, reason: Reason, force: boo
         return core.records.note(now, work.id, "work_cancelled")
     core.records.change_work(work, forced=work.forced or force)
     core.records.note(now, work.id, "cancel_requested", force=force)
+    if isinstance(work, Job) and work.request.site is not None:
+        return _cancel_sent(core, now, work, work.request.site, reason)
     if isinstance(work, Sweep):
         return stop_sweep(core, now, work, Outcome.CANCELLED, reason)
     return stop_job(core, now, work, Outcome.CANCELLED, reason)
+
+
+def _cancel_sent(core: Core, now: Instant, job: Job, site: str, reason: Reason) -> None:
+    """Let the site that runs the job cancel it. Only that ends it, unless its user does not want to wait."""
+    if job.state is not JobState.STOPPING:
+        core.records.command(ChangeSentJob(neighbour=site, job=job.id, change=SentChange.CANCEL))
+    stop_job(core, now, job, Outcome.CANCELLED, reason)
+    if job.forced:
+        core.records.change(job, state=JobState.CANCELLED, finished_at=now)
+        core.records.note(now, job.id, "work_cancelled", **code_and_message(job.reason))
 
 
 def detach_what_cannot_be_cancelled(core: Core, now: Instant, job: Job) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 from koalapy.coallocation.flows.progress import jobs_of, stop_flow
 from koalapy.coallocation.stop import cancel_work, stop_job, stop_sweep
 from koalapy.core.core import Core
+from koalapy.model.commands import ChangeSentJob
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested, HoldRequested, ReleaseRequested, WorkSubmitted
 from koalapy.model.flow import Flow
 from koalapy.model.identity import FIRST_PILOT, JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.request import Request
+from koalapy.model.sent import SentChange
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
@@ -21,7 +23,7 @@ MOST_NAMED = 20  # prerequisites in a line of history
 
 
 def on_work_submitted(core: Core, now: Instant, event: WorkSubmitted) -> None:
-    """Add a new job or sweep, or a flow with all its jobs.
+    """Add a new job or sweep, or a flow with all its jobs. A flow that another site runs is one job here.
 
     Nothing is added if its owner has used the key before, or if ids are used up. Nor is it if a prerequisite is final,
     and not known to be done.
@@ -36,7 +38,7 @@ def on_work_submitted(core: Core, now: Instant, event: WorkSubmitted) -> None:
     if core.records.counters.next_job + len(request.jobs) >= FIRST_PILOT:
         return
     core.mark_dirty()
-    if not request.jobs:
+    if not request.jobs or request.site is not None:
         _add(core, now, event, request, unmet)
         return
     flow = Flow(count=len(request.jobs), on_failure=request.on_failure)
@@ -115,6 +117,8 @@ def on_hold_requested(core: Core, now: Instant, event: HoldRequested) -> None:
         if each.state.queued or each.state is JobState.BLOCKED:
             core.records.change_work(each, state=JobState.HELD)
             core.records.note(now, each.id, "work_held")
+        elif isinstance(each, Job) and each.sent is not None:
+            _change_sent(core, now, each, SentChange.HOLD)
         elif isinstance(each, Job) and each.state is JobState.CLAIMING:
             stop_job(core, now, each, Outcome.HOLD)
         elif isinstance(each, Sweep) and each.state is JobState.RUNNING and not each.collecting:
@@ -132,6 +136,9 @@ def on_release_requested(core: Core, now: Instant, event: ReleaseRequested) -> N
         if each.state is JobState.HELD:
             state = JobState.BLOCKED if core.prerequisites.awaited(each.id) else JobState.WAITING
             core.records.change_work(each, state=state, waiting_since=now)
+        elif isinstance(each, Job) and each.sent is not None:
+            _change_sent(core, now, each, SentChange.RELEASE)
+            continue
         elif each.outcome is Outcome.HOLD:
             core.records.change_work(each, outcome=Outcome.GIVE_BACK)
         else:
@@ -139,6 +146,13 @@ def on_release_requested(core: Core, now: Instant, event: ReleaseRequested) -> N
         blocked = {"state": "blocked"} if each.state is JobState.BLOCKED else {}
         core.records.note(now, each.id, "work_unheld", **blocked)
         core.mark_dirty()
+
+
+def _change_sent(core: Core, now: Instant, job: Job, change: SentChange) -> None:
+    """Let the site that runs a job hold or release it. Of a flow there, all jobs are held that have not started."""
+    if job.request.site is not None and job.state is not JobState.STOPPING:
+        core.records.command(ChangeSentJob(neighbour=job.request.site, job=job.id, change=change))
+        core.records.note(now, job.id, "change_sent", site=job.request.site, change=str(change))
 
 
 _CANCELLED = Reason("cancelled", "request", "It was cancelled by its user.", "")

@@ -8,6 +8,7 @@ from koalapy.config.site import Site
 from koalapy.model import cluster as model
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.lease import Borrow, Lend
+from koalapy.model.sent import RunTerms
 from koalapy.model.settings import GRACE, Preempt, Scavenging, Settings
 from koalapy.model.units import SECOND, Duration
 
@@ -47,6 +48,7 @@ def engine_settings(grid: GridFile) -> Settings:
         preempt=Preempt(**dict(grid.scheduling.preempt)),
         lend=_lend(grid.site),
         borrow=_borrow(grid.site),
+        run=_run(grid.site),
     )
 
 
@@ -62,6 +64,12 @@ def _lend(site: Site | None) -> Lend | None:
 
 def _borrow(site: Site | None) -> Borrow | None:
     return None if site is None or site.borrow is None else Borrow(**dict(site.borrow))
+
+
+def _run(site: Site | None) -> RunTerms | None:
+    if site is None or site.run is None:
+        return None
+    return RunTerms(**{name: value for name, value in dict(site.run).items() if name != "isolation"})
 
 
 def cluster_config(grid: GridFile, name: str) -> dict[str, Any]:

@@ -12,9 +12,13 @@ from koalapy.config.values import File
 from koalapy.model.errors import RequestError
 from koalapy.model.lease import ASK_AGAIN, BORROW_AFTER, LEASE_IDLE, LONGEST_LEASE, LOST_AFTER, PILOT, SHORTEST_LEASE
 from koalapy.model.neighbour import Relation
+from koalapy.model.request import DEFAULT_PRIORITY, LOWEST_PRIORITY
+from koalapy.model.sent import MOST_RECEIVED
 from koalapy.model.textfile.document import Document, Plain
 from koalapy.model.textfile.fields import (
+    Between,
     Line,
+    Number,
     Positive,
     Section,
     Span,
@@ -99,6 +103,25 @@ class Lending(Section):
     )
 
 
+class Running(Section):
+    """The neighbours whose jobs this site runs, and on which terms."""
+
+    sites: Annotated[tuple[GridName, ...], Field(strict=False), BeforeValidator(as_list)] = Field(
+        description="the neighbours that may send jobs; those of others are refused"
+    )
+    processors: Positive = Field(description="of a component at most")
+    isolation: Annotated[Isolation, one_of(Isolation)] = Field(
+        description="how this account is hidden from their programs; none: they may do what you may"
+    )
+    walltime: Annotated[Span, lasting(SHORTEST_LEASE)] = Field(
+        default=LONGEST_LEASE, description="how long a program may run"
+    )
+    jobs: Positive = Field(default=MOST_RECEIVED, description="how many are run at a time, those of flows too")
+    priority: Annotated[Number, Between(0, LOWEST_PRIORITY)] = Field(
+        default=DEFAULT_PRIORITY, description="no such job goes before this priority; lower goes first"
+    )
+
+
 class Borrowing(Section):
     """When neighbours are asked for processors."""
 
@@ -145,6 +168,7 @@ class Site(Section):
 
     lend: Lending | None = Field(default=None, description="what neighbours may borrow; without it nothing is lent")
     borrow: Borrowing | None = Field(default=None, description="when neighbours are asked; without it never")
+    run: Running | None = Field(default=None, description="whose jobs are run here; without it nobody's")
 
     @model_validator(mode="after")
     def _check_neighbours(self) -> Self:

@@ -44,12 +44,12 @@ class Waiting:
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
     """Return the waiting jobs, head first."""
-    waiting = (job for job in jobs if job.state.queued)
+    waiting = (job for job in jobs if job.state.queued and job.request.site is None)
     return sorted(waiting, key=lambda job: (job.request.priority, job.position))
 
 
 class WaitQueue(Index):
-    """An index of the waiting jobs. It knows which of them need no examination under any policy.
+    """An index of the jobs that wait to be placed. It knows which of them need no examination under any policy.
 
     `order`: all positions. `to_recheck`: those of jobs that may be too large for the grid's present clusters.
     `moved`: the first position where a job was added, removed or changed since the last `forget_moves`; None if there
@@ -74,12 +74,12 @@ class WaitQueue(Index):
         return self._waiting[position.job]
 
     def added(self, job: Job) -> None:
-        if job.state.queued:
+        if job.state.queued and job.request.site is None:
             self._enter(job)
 
     def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
         old = self._waiting.get(job.id)
-        waits = job.state.queued
+        waits = job.state.queued and job.request.site is None
         if old is None:
             if waits:
                 self._enter(job)

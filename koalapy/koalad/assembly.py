@@ -363,7 +363,9 @@ def _with_defaults(grid: GridFile, request: Request) -> Request:
     A sweep never has a `keep_output`. The grid file's `notify` is for the end of a flow, not for those of its jobs.
     """
     changes: dict[str, Any] = {}
-    if request.jobs:
+    if request.site is not None:
+        pass  # that site keeps its output
+    elif request.jobs:
         quiet = [replace(each.request, notify=each.request.notify or ()) for each in request.jobs]
         jobs = zip(request.jobs, quiet, strict=True)
         changes["jobs"] = tuple([replace(job, request=_with_defaults(grid, inner)) for job, inner in jobs])

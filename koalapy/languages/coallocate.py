@@ -17,7 +17,13 @@ MOST_DEPTH = 100
 _UNNAMED = re.compile(rb'<([A-Za-z_]+)=(?=["\'])')  # figure 3 leaves the attribute's name out: <executable="a.out"/>
 _LISTS = frozenset({"arguments", "wait"})  # several values, which blanks separate
 _OF_RESOURCE = {"name": "resourceManagerContact"}
-_OF_GROUP = {"name": "label", "wait": "wait", "on_error": "on_error", "on_failure": "on_failure"}
+_OF_GROUP = {
+    "name": "label",
+    "wait": "wait",
+    "on_error": "on_error",
+    "on_failure": "on_failure",
+    "site": "resourceManagerContact",  # as `site:NAME`
+}
 
 
 def document_of(text: str | bytes, source: str) -> Document:
@@ -75,7 +81,8 @@ class _Reader:
                 advice = f"It may have {', '.join(known)}."
                 raise self.refusal(element, f"has the unknown attribute {name!s}", advice, "unknown_key")
             attribute = known[str(name)]
-            yield self._relation(element, attribute, str(value).split() if attribute in _LISTS else [str(value)])
+            word = f"site:{value!s}" if str(name) == "site" else str(value)
+            yield self._relation(element, attribute, word.split() if attribute in _LISTS else [word])
 
     def _relation(self, element: Element, name: str, values: list[str]) -> Relation:
         at = self._at(element)

@@ -1,13 +1,25 @@
 """A job file with `jobs`: a flow of jobs that wait for each other by name (docs/flows.md)."""
 
+import json
 from collections.abc import Collection, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from koalapy.languages.jobfile import Communication, JobIds, JobKeys, JobLabels, Name
+from koalapy.languages.jobfile import (
+    Communication,
+    ComponentFile,
+    JobIds,
+    JobKeys,
+    JobLabels,
+    Name,
+    check_components,
+)
+from koalapy.languages.mapping import job_mapping
+from koalapy.model.identity import MAX_COMPONENTS
 from koalapy.model.request import FlowJob, OnFailure, Request, WhenBusy
+from koalapy.model.sent import MOST_BYTES, why_not_sent
 from koalapy.model.textfile.document import Document, Path
 from koalapy.model.textfile.fields import Line, Section, Version, as_list, one_of, wrong
 from koalapy.model.textfile.notify import NotifyEntries, notify_of
@@ -20,12 +32,38 @@ MOST_WAITS = 1_000_000  # of all jobs together
 _MOST_NAMED = 6  # jobs of a circle in an error
 
 
-class FlowJobFile(JobKeys):
-    """A job of a flow."""
+Names = Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)]
+Stages = Annotated[tuple[Names, ...], Field(strict=False), BeforeValidator(as_list)]
 
+
+def _jobs(jobs: list[Any]) -> list[Any]:
+    if not jobs:
+        raise wrong("is empty", "Write at least one job, such as `- {name: a, components: [...]}`.")
+    if len(jobs) > MOST_JOBS:
+        raise wrong(f"lists {len(jobs):,} jobs, more than {MOST_JOBS:,}", "Divide the flow.", "too_many")
+    return jobs
+
+
+class FlowJobFile(JobKeys):
+    """A job of a flow, or a flow of its own that another site runs: then it has `jobs`, and no components."""
+
+    components: Annotated[
+        tuple[ComponentFile, ...],
+        Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MAX_COMPONENTS}),
+        BeforeValidator(lambda value: check_components(as_list(value))),
+    ] = Field(default=(), description="what runs, in order of rank")
     name: Name = Field(description="its name in the flow")
-    after: Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)] = Field(
+    after: Names = Field(
         default=(), description="names of jobs of the flow that must be done before this one may begin"
+    )
+    jobs: Annotated[
+        tuple["FlowJobFile", ...],
+        Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MOST_JOBS}),
+        BeforeValidator(lambda value: _jobs(as_list(value))),
+    ] = Field(default=(), description="jobs that the site runs as a flow of its own, in place of components")
+    stages: Stages = Field(default=(), description="as in the whole file, of these jobs")
+    on_failure: Annotated[OnFailure, one_of(OnFailure)] = Field(
+        default=OnFailure.CONTINUE, description="as in the whole file, of these jobs"
     )
 
     @model_validator(mode="after")
@@ -36,13 +74,23 @@ class FlowJobFile(JobKeys):
                 raise wrong("makes a sweep of a job in a flow, which cannot have one", advice, "not_in_flow", (key,))
         return self
 
-
-def _jobs(jobs: list[Any]) -> list[Any]:
-    if not jobs:
-        raise wrong("is empty", "Write at least one job, such as `- {name: a, components: [...]}`.")
-    if len(jobs) > MOST_JOBS:
-        raise wrong(f"lists {len(jobs):,} jobs, more than {MOST_JOBS:,}", "Divide the flow.", "too_many")
-    return jobs
+    @model_validator(mode="after")
+    def _check_jobs(self) -> Self:
+        """A job has components, or jobs that a site runs."""
+        if not self.jobs and not self.components:
+            raise wrong("is missing", "Add `components: …` there.", "missing_key", ("components",))
+        if not self.jobs:
+            for key in ("stages", "on_failure"):
+                if key in self.model_fields_set:
+                    raise wrong("belongs to a job with `jobs`", "Remove it.", at=(key,))
+            return self
+        if self.site is None:
+            advice = "Name the site that runs them, or write them beside the other jobs, with `after`."
+            raise wrong("stand inside of a job that names no site", advice, at=("jobs",))
+        own = {"name", "after", "site", "jobs", "stages", "on_failure", "labels", "notify"}
+        for key in sorted(self.model_fields_set - own):
+            raise wrong("is of a job with components, and this one has jobs", "Write it in each of them.", at=(key,))
+        return self
 
 
 class FlowFile(Section):
@@ -55,11 +103,9 @@ class FlowFile(Section):
         Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MOST_JOBS}),
         BeforeValidator(lambda value: _jobs(as_list(value))),
     ] = Field(description="its jobs, each with a name of its own")
-    stages: Annotated[
-        tuple[Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)], ...],
-        Field(strict=False),
-        BeforeValidator(as_list),
-    ] = Field(default=(), description="lists of names: the jobs of each stage wait for all jobs of the stage before")
+    stages: Stages = Field(
+        default=(), description="lists of names: the jobs of each stage wait for all jobs of the stage before"
+    )
     after: JobIds = Field(default=(), description="ids of jobs that must be done before any job of the flow may begin")
     on_failure: Annotated[OnFailure, one_of(OnFailure)] = Field(
         default=OnFailure.CONTINUE, description="stop: the first failure cancels the rest of the flow"
@@ -76,9 +122,6 @@ def json_schema() -> dict[str, Any]:
 def flow_request(document: Document, directory: str, clusters: Collection[str] | None, name: str) -> Request:
     """Return the request of a flow. `name`: for a flow without one. Raises RequestError, also for circles."""
     flow = validate(FlowFile, document, {"clusters": clusters})
-    after = _prerequisites(flow, document)
-    _refuse_circles(flow, after, document)
-    jobs = zip(flow.jobs, after, strict=True)
     return Request(
         name=flow.name or name,
         components=(),
@@ -87,8 +130,41 @@ def flow_request(document: Document, directory: str, clusters: Collection[str] |
         notify=None if flow.notify is None else notify_of(flow.notify),
         after=unique(flow.after),
         on_failure=flow.on_failure,
-        jobs=tuple([FlowJob(request=job_request(job, job.name, directory), after=waits) for job, waits in jobs]),
+        jobs=_parts(flow, document, directory),
     )
+
+
+def _parts(flow: FlowFile | FlowJobFile, document: Document, directory: str, at: Path = ()) -> tuple[FlowJob, ...]:
+    """Return the jobs of a flow. `at`: its path in the document. Raises RequestError."""
+    after = _prerequisites(flow, document, at)
+    _refuse_circles(flow, after, document, at)
+    found = []
+    for place, (job, waits) in enumerate(zip(flow.jobs, after, strict=True)):
+        here: Path = (*at, "jobs", place)
+        request = _subtree(job, document, directory, here) if job.jobs else job_request(job, job.name, directory)
+        refuse_unsendable(request, document, here)
+        found.append(FlowJob(request=request, after=waits))
+    return tuple(found)
+
+
+def _subtree(job: FlowJobFile, document: Document, directory: str, at: Path) -> Request:
+    """Return the request of a job that is a flow of its own at another site. Raises RequestError."""
+    return Request(
+        name=job.name, components=(), directory=directory, labels=tuple(job.labels.items()),
+        notify=None if job.notify is None else notify_of(job.notify), on_failure=job.on_failure,
+        jobs=_parts(job, document, directory, at), site=job.site,
+    )  # fmt: skip
+
+
+def refuse_unsendable(request: Request, document: Document, at: Path = ()) -> None:
+    """Raises RequestError if the job names a site that cannot run it. `at`: its path in the document."""
+    if request.site is None:
+        return
+    if (why := why_not_sent(request)) is not None:
+        raise refusal(document, at, why.code, why.message, why.advice)
+    if (size := len(json.dumps(job_mapping(request)))) > MOST_BYTES:
+        what = f"has {size:,} bytes, more than the {MOST_BYTES:,} that are sent to a site"
+        raise refusal(document, at, "too_large", what, "Divide it.")
 
 
 def job_request(job: JobKeys, name: str, directory: str) -> Request:
@@ -115,6 +191,7 @@ def job_request(job: JobKeys, name: str, directory: str) -> Request:
         relax_after=job.relax_after,
         notify=None if job.notify is None else notify_of(job.notify),
         interactive=job.interactive,
+        site=job.site,
     )
 
 
@@ -123,13 +200,13 @@ def unique(values: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def _prerequisites(flow: FlowFile, document: Document) -> list[tuple[int, ...]]:
+def _prerequisites(flow: FlowFile | FlowJobFile, document: Document, at: Path) -> list[tuple[int, ...]]:
     """Return the places of the jobs for which each job waits. Raises RequestError for names that are not known."""
     places: dict[str, int] = {}
     for place, job in enumerate(flow.jobs):
         if job.name in places:
             what = f"is {shown(job.name)}, which jobs.{places[job.name]} is named already"
-            raise refusal(document, ("jobs", place, "name"), "duplicate_name", what, "Rename one of them.")
+            raise refusal(document, (*at, "jobs", place, "name"), "duplicate_name", what, "Rename one of them.")
         places[job.name] = place
 
     def place_of(name: str, path: Path) -> int:
@@ -139,27 +216,31 @@ def _prerequisites(flow: FlowFile, document: Document) -> list[tuple[int, ...]]:
         return places[name]
 
     after = [
-        [place_of(name, ("jobs", place, "after", index)) for index, name in enumerate(job.after)]
+        [place_of(name, (*at, "jobs", place, "after", index)) for index, name in enumerate(job.after)]
         for place, job in enumerate(flow.jobs)
     ]
     seen: dict[int, int] = {}
     before: list[int] = []
     for number, stage in enumerate(flow.stages):
-        here = [place_of(name, ("stages", number, index)) for index, name in enumerate(stage)]
+        here = [place_of(name, (*at, "stages", number, index)) for index, name in enumerate(stage)]
         for index, place in enumerate(here):
             if place in seen:
                 what = f"is {shown(stage[index])}, which stands in stages.{seen[place]} already"
-                raise refusal(document, ("stages", number, index), "duplicate_name", what, "Remove one of the two.")
+                raise refusal(
+                    document, (*at, "stages", number, index), "duplicate_name", what, "Remove one of the two."
+                )
             seen[place] = number
             after[place] += before
         before = here
     if (count := sum(map(len, after))) > MOST_WAITS:
         what = f"wait for {count:,} others together, more than {MOST_WAITS:,}"
-        raise refusal(document, ("jobs",), "too_many", what, "Put a job between two large stages, or divide the flow.")
+        raise refusal(
+            document, (*at, "jobs"), "too_many", what, "Put a job between two large stages, or divide the flow."
+        )
     return [unique(waits) for waits in after]
 
 
-def _refuse_circles(flow: FlowFile, after: Sequence[Sequence[int]], document: Document) -> None:
+def _refuse_circles(flow: FlowFile | FlowJobFile, after: Sequence[Sequence[int]], document: Document, at: Path) -> None:
     """Raises RequestError, which names the jobs of a circle, if any job waits for itself."""
     try:
         TopologicalSorter(dict(enumerate(after))).prepare()
@@ -173,5 +254,5 @@ def _refuse_circles(flow: FlowFile, after: Sequence[Sequence[int]], document: Do
     if len(names) > _MOST_NAMED:
         names = [*names[: _MOST_NAMED - 1], f"and, over {len(names) - _MOST_NAMED} others, {names[-1]}"]
     what = f"closes a circle: {' waits for '.join([*names, names[0]])}"
-    path: Path = ("jobs", circle[0], "after")
+    path: Path = (*at, "jobs", circle[0], "after")
     raise refusal(document, path, "circle", what, "Take one of these out of another's `after`, or out of `stages`.")

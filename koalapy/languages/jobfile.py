@@ -10,6 +10,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    ModelWrapValidatorHandler,
     PlainSerializer,
     ValidationInfo,
     WithJsonSchema,
@@ -153,7 +154,8 @@ def _no_more_files(files: list[Any]) -> list[Any]:
     return files
 
 
-def _components(components: list[Any]) -> list[Any]:
+def check_components(components: list[Any]) -> list[Any]:
+    """Return the components of a job. Raises an error of the file if there are none, or too many."""
     if not components:
         raise wrong("is empty", "Write at least one component, such as `- {processors: 4, executable: hostname}`.")
     if len(components) > MAX_COMPONENTS:
@@ -380,7 +382,7 @@ class JobKeys(Section):
     components: Annotated[
         tuple[ComponentFile, ...],
         Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MAX_COMPONENTS}),
-        BeforeValidator(lambda value: _components(as_list(value))),
+        BeforeValidator(lambda value: check_components(as_list(value))),
     ] = Field(description="what runs, in order of rank")
     labels: JobLabels = Field(default={}, description="texts by which `koala jobs --label` finds the job")
     priority: Annotated[Number, Between(0, LOWEST_PRIORITY)] = Field(
@@ -425,17 +427,30 @@ class JobKeys(Section):
     order: Word | None = Field(
         default=None, description="a sweep: which parameters run next, as registered; the grid file's"
     )
+    site: Word | None = Field(default=None, description="the neighbouring site that runs the job; by default this")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _read_at_site(cls, value: Any, read: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        """Read a job that another site runs without a look at this grid's clusters: it names those of that site."""
+        if not isinstance(value, dict) or not value.get("site") or not info.context:
+            return read(value)
+        clusters, info.context["clusters"] = info.context.get("clusters"), None
+        try:
+            return read(value)
+        finally:
+            info.context["clusters"] = clusters
 
     @model_validator(mode="after")
     def _check_optional(self) -> Self:
-        if all(component.optional for component in self.components):
+        if self.components and all(component.optional for component in self.components):
             advice = "Leave `optional` out of one at least."
             raise wrong("are all optional, so that nothing need run", advice, at=("components",))
         return self
 
     @model_validator(mode="after")
     def _check_interactive(self) -> Self:
-        if self.interactive is not None and self.components[0].launch is Launch.MPI:
+        if self.interactive is not None and self.components and self.components[0].launch is Launch.MPI:
             what = "is not for `launch: mpi`, whose first process is mpirun"
             raise wrong(what, "Remove it, or start mpirun in the program.", at=("interactive",))
         return self

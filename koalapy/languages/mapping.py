@@ -31,6 +31,7 @@ def job_mapping(found: Request) -> dict[str, Any]:
         "on_error": "n" if found.retrials == FOREVER else found.retrials,
         "keep_output": None if found.keep_output is None else str(found.keep_output),
         "interactive": None if found.interactive is None else str(found.interactive),
+        "site": found.site,
         "notify": [notify_mapping(each) for each in found.notify or ()],
     }
     if found.jobs or not found.components:

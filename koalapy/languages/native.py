@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from koalapy.languages.endings import stem_of
-from koalapy.languages.flow import FlowFile, flow_request, job_request, unique
+from koalapy.languages.flow import FlowFile, flow_request, job_request, refuse_unsendable, unique
 from koalapy.languages.jobfile import ComponentFile, JobFile
 from koalapy.languages.spaces import with_parameters
 from koalapy.languages.sweepfiles import OpenFile
@@ -74,7 +74,9 @@ def request_of(
         return flow_request(document, directory, clusters, _name_of(document.source))
     job = validate(JobFile, document, {"clusters": clusters})
     request = replace(job_request(job, job.name or _name_of(document.source), directory), after=unique(job.after))
-    return with_parameters(request, job, document, open_file)
+    found = with_parameters(request, job, document, open_file)
+    refuse_unsendable(found, document)
+    return found
 
 
 def _name_of(source: str) -> str:

@@ -8,12 +8,15 @@ from collections.abc import Iterator, Sequence
 from koalapy.languages.redirection import redirecting
 from koalapy.languages.rsl_attributes import (
     COMPONENT_ATTRIBUTES,
+    CONTACT,
     FLOW_ATTRIBUTES,
     JOB_ATTRIBUTES,
     Attribute,
     ComponentAttributes,
     Reading,
     read_component_attribute,
+    read_contact,
+    site_named_by,
 )
 from koalapy.languages.rsl_tokens import RslText
 from koalapy.languages.rsl_tree import Compound, Operator, Relation, Specification
@@ -36,7 +39,7 @@ def document_of_tree(rsl: RslText, tree: Specification) -> Document:
     _check_operators(rsl, tree)
     evaluation = Evaluation(rsl)
     if isinstance(tree, Compound) and tree.operator is Operator.MULTISTAGE:
-        return _flow(rsl, evaluation, tree)
+        return _flow(rsl, evaluation, tree, {})
     reading = _job(rsl, evaluation, tree, {})
     if reading.waits is not None:
         what = "wait names jobs of a multistage request, and this is one job"
@@ -78,10 +81,10 @@ def _job(rsl: RslText, evaluation: Evaluation, tree: Specification, outer: Scope
     return reading
 
 
-def _flow(rsl: RslText, evaluation: Evaluation, tree: Compound) -> Document:
+def _flow(rsl: RslText, evaluation: Evaluation, tree: Compound, outer: Scope, sent: bool = False) -> Document:
     """Return a multistage request in the form of a job file with `jobs`. Raises RequestError."""
     flow, jobs = Reading(rsl, evaluation, job={}), list[Reading]()
-    whole = _stage(flow, jobs, tree, {})
+    whole = _stage(flow, jobs, tree, outer, sent=sent)
     names = [reading.job.setdefault("name", str(place)) for place, reading in enumerate(jobs, 1)]
     order = _explicit_order(rsl, jobs) if any(each.waits is not None for each in jobs) else implicit_order(whole)
     found = Document(rsl.source, {**flow.job, "jobs": [each.job for each in jobs]}, flow.lines, flow.origins)
@@ -95,27 +98,59 @@ def _flow(rsl: RslText, evaluation: Evaluation, tree: Compound) -> Document:
     return found
 
 
-def _stage(flow: Reading, jobs: list[Reading], tree: Compound, outer: Scope, inside: bool = False) -> Stage:
-    """Read the jobs of a multistage request, and of those inside it, in their order. Raises RequestError."""
+def _stage(
+    flow: Reading, jobs: list[Reading], tree: Compound, outer: Scope, inside: bool = False, sent: bool = False
+) -> Stage:
+    """Read the jobs of a multistage request, and of those inside it, in their order. Raises RequestError.
+
+    `sent`: it is the outermost one of those that a site runs.
+    """
     scope = flow.evaluation.scope(tree, outer)
     for attribute in _own_attributes(flow, tree, scope):
         if attribute.key == "label" and inside:
             continue  # it is for people, like that of a subrequest
+        if sent and attribute.key in _OF_SENT:
+            continue  # it is of the job that the whole is in the flow around it
         if attribute.key not in FLOW_ATTRIBUTES or inside:
             what = "stands beside the jobs of *, and belongs into one"
-            raise flow.refusal(attribute, what, f"Write *(&({attribute.name}=…)…).")
+            advice = f"Write *(&({attribute.name}=…)…)."
+            if site_named_by(attribute) is not None:
+                what, advice = "names a site beside the outermost *", f"Write *(*({attribute.name}=…)(&…)…)."
+            raise flow.refusal(attribute, what, advice)
         FLOW_ATTRIBUTES[attribute.key](flow, ComponentAttributes(tree.at), attribute)
     parts: list[Stage | int] = []
     for part in tree.parts:
         if isinstance(part, Relation):
             continue
-        if part.operator is Operator.MULTISTAGE:
+        if part.operator is Operator.MULTISTAGE and (found := _subtree(flow, part, scope)) is not None:
+            parts.append(Stage((len(jobs),)))
+            jobs.append(found)
+        elif part.operator is Operator.MULTISTAGE:
             parts.append(_stage(flow, jobs, part, scope, inside=True))
         else:
             parts.append(len(jobs))
             jobs.append(_job(flow.rsl, flow.evaluation, part, scope))
             flow.mark(("jobs", len(jobs) - 1), part.at)
     return Stage(tuple(parts))
+
+
+def _subtree(flow: Reading, tree: Compound, outer: Scope) -> Reading | None:
+    """Read a multistage request that a site runs, as one job of the flow; None if it names no site."""
+    own = list(_own_attributes(flow, tree, flow.evaluation.scope(tree, outer)))
+    if not any(site_named_by(each) for each in own):
+        return None
+    inner = _flow(flow.rsl, flow.evaluation, tree, outer, sent=True)
+    found = Reading(flow.rsl, flow.evaluation, dict(inner.data), dict(inner.lines), dict(inner.origins))
+    for attribute in own:
+        if attribute.key == CONTACT:
+            read_contact(found, ComponentAttributes(tree.at), attribute)
+        elif attribute.key in _OF_SENT:
+            JOB_ATTRIBUTES[attribute.key](found, ComponentAttributes(tree.at), attribute)
+    found.mark((), tree.at)
+    return found
+
+
+_OF_SENT = frozenset({CONTACT, "wait"})
 
 
 def _explicit_order(rsl: RslText, jobs: Sequence[Reading]) -> dict[int, tuple[int, ...]]:
@@ -139,7 +174,8 @@ def _multirequest(reading: Reading, request: Compound, outer: Scope) -> None:
     scope = reading.evaluation.scope(request, outer)
     whole = ComponentAttributes(request.at)  # what stands beside the subrequests is of the job
     for attribute in _own_attributes(reading, request, scope):
-        if attribute.key in COMPONENT_ATTRIBUTES and attribute.key not in JOB_ATTRIBUTES:
+        of_component = attribute.key in COMPONENT_ATTRIBUTES and site_named_by(attribute) is None
+        if of_component and attribute.key not in JOB_ATTRIBUTES:
             what = "stands beside the subrequests of +, and belongs into one"
             raise reading.refusal(attribute, what, f"Write +(&({attribute.name}=…)…).")
         JOB_ATTRIBUTES.get(attribute.key, read_component_attribute)(reading, whole, attribute)
@@ -154,6 +190,9 @@ def _multirequest(reading: Reading, request: Compound, outer: Scope) -> None:
                     raise reading.refusal(
                         attribute, what, f"Write it beside the subrequests: +({attribute.name}=…)(&…)."
                     )
+                if site_named_by(attribute) is not None:
+                    what = "names a site, which runs whole jobs, in one subrequest"
+                    raise reading.refusal(attribute, what, f"Write it beside them: +({attribute.name}=…)(&…).")
                 read_component_attribute(reading, component, attribute)
             _add_component(reading, component)
 

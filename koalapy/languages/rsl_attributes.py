@@ -16,6 +16,8 @@ from koalapy.model.textfile.document import Path, Plain
 from koalapy.model.textfile.words import listed, shown, use_known
 
 _REMOVE = "Remove it."
+CONTACT = "resourcemanagercontact"
+_SITE = "site:"  # before the name of a neighbouring site
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -239,6 +241,23 @@ def _key(key: str) -> Handler:
     return handle
 
 
+def site_named_by(attribute: Attribute) -> str | None:
+    """Return the site that a resourceManagerContact names, such as `site:lyon`; None for any other attribute."""
+    match attribute.values:
+        case (Word(text=text),) if attribute.key == CONTACT and text.startswith(_SITE):
+            return text.removeprefix(_SITE)
+    return None
+
+
+def read_contact(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    """Read the cluster of a component, or the site that runs the whole job. Raises RequestError."""
+    site = site_named_by(attribute)
+    if site is None:
+        component.keys["cluster"] = (_word(reading, attribute).text, attribute.at)
+    else:
+        reading.of_job("site", site, attribute.at)
+
+
 def _without_effect(*known: str) -> Handler:
     """Return the handler of an attribute that, with these values, asks for what koalapy does anyway."""
 
@@ -348,7 +367,7 @@ _OF_COMPONENT: dict[str, Handler] = {
     "queue": _key("queue"),
     "project": _key("account"),
     "account": _key("account"),
-    "resourceManagerContact": _key("cluster"),
+    "resourceManagerContact": read_contact,
     "label": _label,
     "subjobStartType": _start_type,
     "subjobCommsType": _communication_type,

@@ -6,17 +6,24 @@ connection loses nothing, and the receiver recognises by the number what it has 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from koalapy_adapters.messages import from_json
+from koalapy_adapters.messages.fields import MessageError
 
 from koalapy.driver import Delivery
+from koalapy.languages.mapping import job_mapping
+from koalapy.languages.native import from_mapping
 from koalapy.link.conversation import Deliver
 from koalapy.link.session import Accepted, Reaction, Refused
 from koalapy.link.site_messages import (
     BODIES,
     SITE_PROTOCOL,
     FreeProcessors,
+    JobChange,
+    JobReport,
+    JobSending,
     LeaseCancel,
     LeaseEnd,
     LeaseOffer,
@@ -32,28 +39,37 @@ from koalapy.link.site_messages import (
 )
 from koalapy.model.commands import (
     CancelRequest,
+    ChangeSentJob,
     DelegateRequest,
     EndLease,
     NeighbourCommand,
     OfferLease,
     RejectRequest,
     ReportFree,
+    ReportReceivedJob,
     ReturnLease,
+    SendJob,
 )
-from koalapy.model.errors import Reason
+from koalapy.model.errors import Reason, RequestError
 from koalapy.model.events import (
     FreeReported,
+    JobReceived,
     LeaseEnded,
     LeaseOffered,
     LeaseReturned,
     NeighbourConnected,
     NeighbourEvent,
     NeighbourLost,
+    ReceivedJobChanged,
     RequestCancelled,
     RequestDelegated,
     RequestRejected,
+    SentJobReported,
 )
-from koalapy.model.identity import origin_of_site
+from koalapy.model.identity import JobId, origin_of_site
+from koalapy.model.request import Request
+from koalapy.model.sent import Sent, SentChange, why_not_sent
+from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Duration, Instant
 
 MESSAGES_PER_SECOND = 100  # of one neighbour, in the long run
@@ -239,6 +255,13 @@ def _body(command: NeighbourCommand) -> Any:
             return LeaseReturn(command.lease)
         case EndLease():
             return LeaseEnd(command.lease, command.charge, command.reason.code, command.reason.message)
+        case SendJob():
+            return JobSending(command.job, job_mapping(command.request))
+        case ChangeSentJob():
+            return JobChange(command.job, str(command.change))
+        case ReportReceivedJob(sent=sent, reason=why):
+            code, message = (why.code, why.message) if why is not None else ("", "")
+            return JobReport(command.job, sent.job, str(sent.state), sent.done, sent.count, code, message)
 
 
 def _event(neighbour: str, instance: str, number: int, body: Any) -> NeighbourEvent:
@@ -261,4 +284,39 @@ def _event(neighbour: str, instance: str, number: int, body: Any) -> NeighbourEv
         case LeaseEnd():
             reason = Reason(body.code, "cluster", body.message, "")
             return LeaseEnded(**of, lease=body.lease, charge=body.charge, reason=reason)
+        case JobSending():
+            request, why = _received(neighbour, body)
+            return JobReceived(**of, job=JobId(body.job), request=request, reason=why)
+        case JobChange():
+            return ReceivedJobChanged(**of, job=JobId(body.job), change=_word(SentChange, body.change))
+        case JobReport():
+            state = _word(JobState, body.state)
+            sent = Sent(job=JobId(body.there), state=state, done=body.done, count=body.jobs)
+            found = Reason(body.code, "cluster", body.message, "") if body.code else None
+            return SentJobReported(**of, job=JobId(body.job), sent=sent, reason=found)
     return FreeReported(**of, processors=body.processors)
+
+
+def _received(neighbour: str, body: JobSending) -> tuple[Request | None, Reason | None]:
+    """Return the request of a neighbour's job; or None, and why this site cannot read or run such a job."""
+    try:
+        request = from_mapping(body.request, f"job {body.job} of the site {neighbour}", "/")
+    except RequestError as error:
+        return None, error.reason
+    if request.site is not None or request.notify or request.after:
+        return None, Reason("not_sent", "request", "It has site, notify or after, which are its sender's.", "")
+    why = why_not_sent(request)
+    if why is not None:
+        return None, Reason(why.code, why.whose, f"The job {why.message}.", why.advice)
+    return request, None
+
+
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+def _word(kind: type[_Word], text: str) -> _Word:
+    """Return the member of this text. Raises MessageError."""
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise MessageError(f"{text} is no {kind.__name__}") from error

@@ -107,9 +107,39 @@ class LeaseEnd(NamedTuple):
     message: Line
 
 
+class JobSending(NamedTuple):
+    """The body of a SendJob. `job`: its id at the sender. `request`: the mapping of a job file."""
+
+    job: Number
+    request: Body
+
+
+class JobChange(NamedTuple):
+    """The body of a ChangeSentJob. `change`: a word of SentChange."""
+
+    job: Number
+    change: Name
+
+
+class JobReport(NamedTuple):
+    """The body of a ReportReceivedJob. `job`: its id at the sender; `there`: at the site that runs it, 0 for none.
+
+    `state`: a word of JobState. `done` of `jobs`: those of a flow. `code`, `message`: why it failed, else empty.
+    """
+
+    job: Number
+    there: Count
+    state: Name
+    done: Count
+    jobs: Count
+    code: Name
+    message: Line
+
+
 MESSAGES = readers(SiteHello, SitePing, SitePong, SiteMessage, SiteAcknowledge, OpenStream, StreamState, StreamReset)
 BODIES = readers(
-    FreeProcessors, LeaseRequest, LeaseCancel, LeaseRejection, LeaseOffer, LeaseReturn, LeaseEnd
+    FreeProcessors, LeaseRequest, LeaseCancel, LeaseRejection, LeaseOffer, LeaseReturn, LeaseEnd, JobSending, JobChange,
+    JobReport,
 )  # fmt: skip
 _NAMES = {
     SiteHello: "site_hello",
@@ -124,6 +154,9 @@ _NAMES = {
     LeaseOffer: "lease_offer",
     LeaseReturn: "lease_return",
     LeaseEnd: "lease_end",
+    JobSending: "job_sending",
+    JobChange: "job_change",
+    JobReport: "job_report",
 }
 
 

@@ -14,7 +14,8 @@ from koalapy.model.intervals import Intervals
 from koalapy.model.matching import Question
 from koalapy.model.notification import Notification
 from koalapy.model.parameters import Space
-from koalapy.model.request import ComponentRequest, Interactive
+from koalapy.model.request import ComponentRequest, Interactive, Request
+from koalapy.model.sent import Sent, SentChange
 from koalapy.model.units import Duration, Instant
 
 
@@ -267,7 +268,52 @@ class EndLease:
     reason: Reason
 
 
-NeighbourCommand = ReportFree | DelegateRequest | CancelRequest | RejectRequest | OfferLease | ReturnLease | EndLease
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendJob:
+    """Send a job to the neighbour that is to run it. The answers are its reports, the last one on its end.
+
+    `job`: its id here.
+    """
+
+    neighbour: str
+    job: JobId
+    request: Request
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeSentJob:
+    """Cancel, hold or release a job that was sent to the neighbour. `job`: its id here."""
+
+    neighbour: str
+    job: JobId
+    change: SentChange
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportReceivedJob:
+    """Report to its sender how a job is that was received. `job`: its id at the sender. `reason`: why it failed."""
+
+    neighbour: str
+    job: JobId
+    sent: Sent
+    reason: Reason | None = None
+
+
+NeighbourCommand = (
+    ReportFree
+    | DelegateRequest
+    | CancelRequest
+    | RejectRequest
+    | OfferLease
+    | ReturnLease
+    | EndLease
+    | SendJob
+    | ChangeSentJob
+    | ReportReceivedJob
+)
 
 
 @dataclass(frozen=True, slots=True)

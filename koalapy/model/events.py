@@ -14,6 +14,7 @@ from koalapy.model.neighbour import Relation
 from koalapy.model.notification import NotificationId, Outcome
 from koalapy.model.parameters import ParameterResult
 from koalapy.model.request import Request
+from koalapy.model.sent import Sent, SentChange
 from koalapy.model.sweep import Work
 from koalapy.model.units import Duration, Instant
 from koalapy.model.usage import BatchSpan
@@ -210,6 +211,47 @@ class LeaseEnded:
     lease: int
     charge: int
     reason: Reason
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReceived:
+    """A neighbour has sent a job that this site is to run. `job`: its id there.
+
+    `request`: None if it cannot be understood, for the `reason`.
+    """
+
+    neighbour: str
+    instance: str
+    number: int
+    job: JobId
+    request: Request | None
+    reason: Reason | None = None
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedJobChanged:
+    """A neighbour has cancelled, held or released a job that it has sent. `job`: its id there."""
+
+    neighbour: str
+    instance: str
+    number: int
+    job: JobId
+    change: SentChange
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentJobReported:
+    """A neighbour has reported how a job is that it was sent. `job`: its id here. `reason`: why it failed."""
+
+    neighbour: str
+    instance: str
+    number: int
+    job: JobId
+    sent: Sent
+    reason: Reason | None = None
 
 
 # ---- from links to clusters: `cluster` is the origin, and reports only on itself (coallocation.event_origin)
@@ -564,12 +606,16 @@ Event = (
     | LeaseOffered
     | LeaseReturned
     | LeaseEnded
+    | JobReceived
+    | ReceivedJobChanged
+    | SentJobReported
 )
 
 # Events that arrive by the outbox of the neighbour, with a number there.
 NeighbourMessage = (
     FreeReported | RequestDelegated | RequestCancelled | RequestRejected | LeaseOffered | LeaseReturned | LeaseEnded
-)
+    | JobReceived | ReceivedJobChanged | SentJobReported
+)  # fmt: skip
 NeighbourEvent = (
     NeighbourJoined | NeighbourLeft | NeighbourConnected | NeighbourLost | LeaseEndRequested | NeighbourMessage
 )

@@ -13,6 +13,7 @@ from koalapy.model.fast_frozen import caster, fast_frozen, replacer, row_class
 from koalapy.model.flow import Flow
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.sent import Sent
 from koalapy.model.states import AttemptState, ComponentState, Ending, JobState
 from koalapy.model.units import Instant
 
@@ -117,7 +118,7 @@ class Job:
     is. `lowered_at`: when it last asked for fewer processors than before. `choices`: the clusters or groups of clusters
     on which it can run, in order; `choice`: the place of the one that is tried. `written`: the request as its user
     wrote it, if `request` has a component for each cluster of that choice. `preempted`: running jobs were vacated for
-    it, and it was not released since.
+    it, and it was not released since. `sent`: set once it was sent to the site that its request names.
     """
 
     id: JobId
@@ -151,10 +152,13 @@ class Job:
     choice: int = 0
     written: Request | None = None
     preempted: bool = False
+    sent: Sent | None = None
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """Its components as users see them; a flow has none."""
+        """Its components as users see them; a flow has none here, nor has a job that another site runs."""
+        if self.request.site is not None:
+            return ()
         return tuple([self._component(index, request) for index, request in enumerate(self.request.components)])
 
     def _component(self, index: int, request: ComponentRequest) -> Component:

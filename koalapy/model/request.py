@@ -170,6 +170,7 @@ class Request:
     before it asks for fewer, None for the grid's `queue_after`. `retrials`: how often a claim that failed is tried
     again, None for the grid file's maximum. `jobs`: set for a flow, which has no components of its own. `pilot`: set
     for a pilot, whose program only waits. `interactive`: set for a job to whose first process a person may attach.
+    `site`: the neighbour that runs the job, or the flow of its `jobs`; None for this site.
     """
 
     name: str
@@ -195,6 +196,7 @@ class Request:
     jobs: tuple["FlowJob", ...] = ()
     on_failure: OnFailure = OnFailure.CONTINUE
     interactive: Interactive | None = None
+    site: str | None = None
 
     @property
     def type(self) -> RequestType:

@@ -7,6 +7,7 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.hours import Offsets
 from koalapy.model.lease import Borrow, Lend
 from koalapy.model.request import DEFAULT_PRIORITY
+from koalapy.model.sent import RunTerms
 from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Duration
 
 DEFAULT_QUEUE = "fpfs"
@@ -82,7 +83,8 @@ class Settings:
     `claim_timeout` counts from the claim until the last batch job has started, `barrier_timeout` from the first
     component at its barrier until release. A job is resubmitted while its failures do not exceed their maximum.
     `grace`: the time that a program has between SIGTERM and SIGKILL. `lend`, `borrow`: what is lent to neighbouring
-    sites, and when they are asked; None: nothing, and never.
+    sites, and when they are asked; None: nothing, and never. `run`: the terms on which jobs of neighbouring sites are
+    run; None: none are.
     """
 
     clusters: tuple[ClusterSettings, ...]
@@ -101,3 +103,4 @@ class Settings:
     preempt: Preempt = Preempt()
     lend: Lend | None = None
     borrow: Borrow | None = None
+    run: RunTerms | None = None

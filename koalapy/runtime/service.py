@@ -152,6 +152,7 @@ class Service:
         Raises KoalaError. Then none of them was accepted; only after `not_committed` all of them may be.
         """
         _need_matchmaker([request for request, _ in requests])
+        self._need_sites([request for request, _ in requests])
         keyed = [(key or uuid.uuid4().hex, request) for request, key in requests]
         found = self._store.ids_of_keys(owner, {key for key, _ in keyed})
         fresh = {key: request for key, request in keyed if key not in found}
@@ -175,6 +176,17 @@ class Service:
             self._loop.ask(lambda engine: _refuse_without_ids(engine.records.counters, 1))
             raise TransientError("not_accepted", "The job was not accepted.", "Submit it again.")
         return [found[key] for key, _ in keyed]
+
+    def _need_sites(self, requests: Sequence[Request]) -> None:
+        """Raises RequestError for a job that names a site which is no neighbour."""
+        named = {each.site for request in requests for each in (request, *(job.request for job in request.jobs))}
+        named.discard(None)
+        if not named:
+            return
+        known = self._loop.ask(lambda engine: set(engine.core.neighbours.records))
+        if unknown := sorted(str(each) for each in named - known):
+            advice = f"Known: {', '.join(sorted(known)) or 'none'}; `koala sites` shows them."
+            raise RequestError("no_such_neighbour", f"There is no neighbour {unknown[0]}.", advice)
 
     def _prerequisites_done(self, request: Request) -> tuple[JobId, ...]:
         """Return those of the request's prerequisites that are done.
@@ -201,6 +213,7 @@ class Service:
         Raises RequestError for files that cannot be staged in.
         """
         _need_matchmaker(requests)
+        self._need_sites(requests)
         for each in requests:
             self._prerequisites_done(each)
             look(each)
@@ -588,7 +601,11 @@ def _unended(records: Records, now: Instant) -> list[Usage]:
 
 
 def _refuse_flow(found: Work, what: str) -> None:
-    """Raises RequestError for a flow. `what` it has not, or has."""
+    """Raises RequestError for a flow, and for a job that another site runs. `what` it has not, or has."""
+    if isinstance(found, Job) and found.request.site is not None:
+        there = f" as its job {found.sent.job}" if found.sent is not None and found.sent.job else ""
+        message = f"Job {found.id} is run by the site {found.request.site}{there}, and has {what} here."
+        raise RequestError("at_site", message, "Ask the people of that site.")
     if isinstance(found, Job) and found.flow is not None:
         message = f"Job {found.id} is a flow, which has {what}."
         raise RequestError("is_flow", message, f"Name one of its jobs: `koala show {found.id}` lists them.")

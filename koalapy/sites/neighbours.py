@@ -16,11 +16,15 @@ from koalapy.model.events import (
 )
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import SECOND, Duration, Instant
-from koalapy.sites import borrowing, lending
+from koalapy.sites import borrowing, lending, receiving, sending
 from koalapy.sites.borrowing import LOOK_EVERY
 
 REPORT_EVERY = Duration(10 * SECOND)  # at most: a busy grid changes at each poll
 _REMOVED = Reason("neighbour_removed", "request", "The borrower is no neighbour any more.", "")
+_SENDER_REMOVED = Reason("sender_removed", "request", "The site that sent it is no neighbour any more.", "")
+_SENDER_FORGOT = Reason(
+    "sender_forgot", "transient", "The site that sent it has a new store, and knows nothing of it.", ""
+)
 _NEW_STORE = Reason("borrower_forgot", "transient", "The borrower has a new store, and knows nothing of it.", "")
 
 
@@ -36,6 +40,8 @@ def on_joined(core: Core, now: Instant, event: NeighbourJoined) -> None:
 def on_left(core: Core, now: Instant, event: NeighbourLeft) -> None:
     """Forget the neighbour. What it had of this site ends; what this site had of it is lost with its cluster."""
     lending.end_all(core, now, event.neighbour, _REMOVED)
+    receiving.cancel_all(core, now, event.neighbour, _SENDER_REMOVED)
+    sending.on_site_left(core, now, event.neighbour, has_forgotten=False)
     core.neighbours.remove(event.neighbour)
 
 
@@ -49,6 +55,8 @@ def on_connected(core: Core, now: Instant, event: NeighbourConnected) -> None:
         if before:
             lending.end_all(core, now, event.neighbour, _NEW_STORE)
             borrowing.end_all(core, now, event.neighbour)
+            receiving.cancel_all(core, now, event.neighbour, _SENDER_FORGOT)
+            sending.on_site_left(core, now, event.neighbour, has_forgotten=True)
         neighbours.change(
             event.neighbour, instance=event.instance, received=0, free=None, reported_at=None, sent_free=None
         )
@@ -75,8 +83,9 @@ def on_end_requested(core: Core, now: Instant, event: LeaseEndRequested) -> None
 
 
 def step(core: Core, now: Instant) -> None:
-    """Follow the leases both ways, and ask for jobs that wait. Then report what may be had here."""
+    """Follow the leases both ways, and ask for jobs that wait. Send jobs, and report what may be had here."""
     neighbours = core.neighbours
+    receiving.step(core, now)
     if not neighbours.records:
         return
     for name, record in neighbours.records.items():
@@ -84,6 +93,7 @@ def step(core: Core, now: Instant) -> None:
             neighbours.apart_since.setdefault(name, now)
     lending.step(core, now)
     borrowing.step(core, now)
+    sending.step(core, now)
     _report_free(core, now)
     leases = [*neighbours.leases(lent=True), *neighbours.leases(lent=False)]
     asks = core.settings.borrow is not None and core.queue.order and neighbours.connected
@@ -112,5 +122,5 @@ def _report_free(core: Core, now: Instant) -> None:
 def wakeup(core: Core) -> Instant | None:
     """Return when `step` may have something to do again; None if only an event leads to that."""
     neighbours = core.neighbours
-    moments = [neighbours.look_at, neighbours.report_at if neighbours.connected else None]
+    moments = [neighbours.look_at, neighbours.report_at if neighbours.connected else None, receiving.wakeup(core)]
     return min([each for each in moments if each is not None], default=None)

@@ -41,6 +41,8 @@ def check(engine: Engine, now: Instant, request: Request, policy: PlacementPolic
     """Check a request against the clusters as the engine knows them, without their load."""
     if request.parameters is not None:
         return _check_sweep(engine, request)
+    if request.site is not None:
+        return Checked(request, Fits.UNKNOWN)
     if request.jobs:
         return _check_flow(request, [check(engine, now, each.request, policy) for each in request.jobs])
     availability = Availability(engine.summaries(now))
@@ -69,7 +71,8 @@ def _check_flow(request: Request, found: Sequence[Checked]) -> Checked:
             what = replace(each.reason, message=f"Job {each.request.name} of the flow: {each.reason.message}")
             return Checked(request, Fits.NEVER, what)
     unknown_clusters = tuple(dict.fromkeys(name for each in found for name in each.unknown_clusters))
-    return Checked(request, Fits.UNKNOWN if unknown_clusters else Fits.YES, unknown_clusters=unknown_clusters)
+    doubtful = unknown_clusters or any(each.fits is Fits.UNKNOWN for each in found)
+    return Checked(request, Fits.UNKNOWN if doubtful else Fits.YES, unknown_clusters=unknown_clusters)
 
 
 def _check_sweep(engine: Engine, request: Request) -> Checked:

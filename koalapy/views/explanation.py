@@ -46,7 +46,8 @@ class Explanation:
     `not_admitted`: why it was not admitted yet. `faults`: policies that failed for it.
     `launchers`: those that are not cleaned up.
 
-    For one that is blocked, `waits_for` are those that must be done before it may begin, and are not final.
+    For one that is blocked, `waits_for` are those that must be done before it may begin, and are not final. For one
+    that another site runs, `connected` is whether there is a session with it.
     """
 
     work: Work
@@ -65,6 +66,7 @@ class Explanation:
     launchers: tuple[Attempt, ...] = ()
     not_borrowed: Mapping[str, str] = field(default_factory=dict)
     waits_for: tuple[Work, ...] = ()
+    connected: bool = False
 
 
 def explain(engine: Engine, now: Instant, work: Work, placement: PlacementPolicy) -> Explanation:
@@ -87,6 +89,8 @@ def explain(engine: Engine, now: Instant, work: Work, placement: PlacementPolicy
             launchers=tuple(engine.core.pilots.of(owner_of(work.id))),
         )
     job = work
+    if job.request.site is not None:
+        return Explanation(job, clusters, troubles, connected=job.request.site in engine.core.neighbours.connected)
     if job.state is JobState.CLAIMING:
         waits = [each for each in job.present if each.state is AttemptState.AT_BARRIER]
         return Explanation(
@@ -128,6 +132,8 @@ def summary(found: Explanation) -> str:
         return _sweep_summary(found, work)
     if work.flow is not None:
         return _flow_summary(work, work.flow)
+    if work.request.site is not None:
+        return _sent_summary(work, work.request.site, found.connected)
     return _OF_JOBS[work.state](found, work)
 
 
@@ -188,6 +194,23 @@ def _flow_summary(job: Job, flow: Flow) -> str:
     stops = " It is stopping: the rest is cancelled." if job.state is JobState.STOPPING else ""
     why = f" {job.reason.message}" if job.reason else ""
     return f"{flow.done} of its {counted_as(flow.count, 'job')} are done{more}.{stops}{why}"
+
+
+def _sent_summary(job: Job, site: str, connected: bool) -> str:
+    """Return how a job is that another site runs, and whether there is a session with that site."""
+    down = "" if connected else f" There is no connection with {site} now; `koala sites` shows why."
+    if job.sent is None:
+        waits = "and is about to be sent" if connected else "and is sent once there is a connection"
+        return f"It is to be run by the site {site}, {waits}.{down}"
+    if job.state is JobState.CLAIMING:
+        return f"It was sent to the site {site}, which has not answered yet.{down}"
+    there = f"its job {job.sent.job}, which is {job.sent.state}"
+    progress = f" with {job.sent.done} of {job.sent.count} done" if job.sent.count > 1 else ""
+    if job.state is JobState.STOPPING:
+        force = f" `koala cancel --force {job.id}` does not wait for it." if not connected else ""
+        return f"It is stopping, and waits for the site {site} to end {there}.{down}{force}"
+    more = f" What began there goes on.{down}" if not connected else ""
+    return f"It is run by the site {site} as {there}{progress}.{more}"
 
 
 def _why_not_begun(found: Explanation) -> str:

@@ -25,6 +25,7 @@ from koalapy.model.neighbour import Relation
 from koalapy.model.notification import NotificationId, NotifyOn
 from koalapy.model.notification import Outcome as NotificationOutcome
 from koalapy.model.request import ComponentRequest
+from koalapy.model.sent import Sent, SentChange
 from koalapy.model.units import MINUTE, Instant
 
 ROOT = Path(koalapy.__file__).parent
@@ -129,7 +130,7 @@ def of_kind(kind: type, play: Play, attempt: AttemptId) -> Any:
         "cluster": job.components[0].cluster, "neighbour": "lyon", "instance": "zyxwv", "number": 1, "processors": 7,
         "relation": Relation.SIBLING, "notification": NotificationId(job.id, NotifyOn.DONE, 0),
         "outcome": NotificationOutcome.SENT, "answers": (), "lease": 1, "lent": True, "walltime": MINUTE,
-        "lasts": MINUTE, "charge": 0,
+        "lasts": MINUTE, "charge": 0, "change": SentChange.HOLD, "sent": Sent(),
     }  # fmt: skip
     special: dict[type, dict[str, Any]] = {
         events.BatchStatusSeen: {"state": "running"},

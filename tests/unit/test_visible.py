@@ -82,6 +82,7 @@ def job(text: str) -> Document:
         "choice": 0, "choices": [{"clusters": [{"cluster": text, "processors": 1, "free": None}], "rank": None,
                                   "refused": {"message": text}}],
         "completion_failures": 0, "submission_failures": 0, "labels": {text: text}, "flow": None, "part_of": None,
+        "site": text, "sent": {"job": 1, "state": text, "jobs": 2, "done": 1},
         "after": [],
     }  # fmt: skip
 

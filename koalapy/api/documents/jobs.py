@@ -15,6 +15,7 @@ from koalapy.model.identity import JobId
 from koalapy.model.job import Component, History, Job
 from koalapy.model.parameters import Source
 from koalapy.model.request import Request
+from koalapy.model.sent import Sent
 from koalapy.model.states import ComponentState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.textfile.words import valid_text
@@ -26,7 +27,7 @@ from koalapy.views.checking import Checked
 from koalapy.views.explanation import Explanation, summary
 from koalapy.views.history import notes_of, sentence
 
-JobType = Literal["ordered", "unordered", "mixed", "sweep", "flow", "pilot"]
+JobType = Literal["ordered", "unordered", "mixed", "sweep", "flow", "pilot", "sent"]
 NotifyOnName = Literal["started", "done", "failed", "cancelled"]
 Fits = Literal["yes", "never", "unknown"]
 
@@ -55,6 +56,8 @@ def job(work: Work, transfers: Iterable[Progress] = ()) -> answers.Job:
         "sweep": None,
         "flow": None,
         "part_of": work.part_of,
+        "site": work.request.site,
+        "sent": None,
         "after": list(work.request.after),
         "choices": [],
         "choice": None,
@@ -69,6 +72,7 @@ def job(work: Work, transfers: Iterable[Progress] = ()) -> answers.Job:
     described["kept_output"] = cast(answers.KeptOutput, str(work.kept_output))
     described["components"] = [component(each, work.state.final) for each in work.components]
     described["flow"] = flow(work.flow) if work.flow else None
+    described["sent"] = sent(work.sent) if work.sent else None
     described["choices"] = [choice(each) for each in work.choices]
     described["choice"] = work.choice if work.choices else None
     return described
@@ -77,6 +81,8 @@ def job(work: Work, transfers: Iterable[Progress] = ()) -> answers.Job:
 def _type(job: Job) -> JobType:
     if job.request.pilot is not None:
         return "pilot"
+    if job.request.site is not None:
+        return "sent"
     return "flow" if job.flow else cast(JobType, str(job.request.type))
 
 
@@ -87,6 +93,16 @@ def flow(progress: Flow) -> answers.FlowProgress:
         "done": progress.done,
         "failed": progress.failed,
         "cancelled": progress.cancelled,
+    }
+
+
+def sent(found: Sent) -> answers.SentJob:
+    """Describe what another site has reported of a job that it runs."""
+    return {
+        "job": found.job or None,
+        "state": cast(answers.JobStateName, str(found.state)),
+        "jobs": found.count,
+        "done": found.done,
     }
 
 

@@ -1,0 +1,105 @@
+"""A sent job: one of this site's, or a subtree of a flow, that a neighbour runs as its own, on its terms."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koalapy.model.errors import Reason
+from koalapy.model.identity import JobId
+from koalapy.model.lease import LONGEST_LEASE
+from koalapy.model.request import DEFAULT_PRIORITY, ComponentRequest, KeepOutput, Request
+from koalapy.model.states import JobState
+from koalapy.model.units import Duration, format_duration
+
+MOST_SENT = 100  # jobs and subtrees that are at one neighbour at a time
+MOST_RECEIVED = 1_000  # jobs, those of flows each, that are run for neighbours at a time by default
+MOST_BYTES = 1 << 18  # of a sent job as JSON, so that it fits into one message
+UNKNOWN_ID = JobId(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """The facts that a neighbour has reported of a job that was sent to it.
+
+    `job`: its id there, UNKNOWN_ID before the first report. `done` of `count`: its jobs, 1 for a job that is no flow.
+    """
+
+    job: JobId = UNKNOWN_ID
+    state: JobState = JobState.WAITING
+    done: int = 0
+    count: int = 1
+
+
+class SentChange(StrEnum):
+    """A change that the sender of a job requests."""
+
+    CANCEL = "cancel"
+    HOLD = "hold"
+    RELEASE = "release"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTerms:
+    """The terms on which this site runs jobs of the neighbours `sites`; it refuses those of others.
+
+    `processors`, `walltime`: the most that a component may ask for. `jobs`: how many are run at a time. `priority`: no
+    such job goes before other jobs of this priority.
+    """
+
+    sites: tuple[str, ...]
+    processors: int
+    walltime: Duration = LONGEST_LEASE
+    jobs: int = MOST_RECEIVED
+    priority: int = DEFAULT_PRIORITY
+
+
+def why_not_sent(request: Request, outermost: bool = True) -> Reason | None:
+    """Return why a job cannot be run by another site than that of its user; None if it can.
+
+    `outermost`: whether it is the sent job itself, whose own site and notifications stay here.
+    """
+    if request.parameters is not None:
+        return _unfit("is a sweep, which no other site runs", "Submit the sweep there by hand.")
+    if request.stage_in:
+        what = "stages files in, which are not brought to another site"
+        return _unfit(what, "Let the program be there already, or let a lease serve the job.")
+    if request.stage_out or request.keep_output is KeepOutput.HOME:
+        what = "brings files home, which stay where another site runs it"
+        return _unfit(what, "Let the program itself keep what it writes, or let a lease serve the job.")
+    if request.interactive is not None:
+        return _unfit("is interactive, which a job at another site cannot be", "Run it here.")
+    if not outermost and request.site is not None:
+        return _unfit("names a site inside of a job that is sent to one", "Name one site, at the outer job.")
+    if not outermost and request.notify:
+        return _unfit("has notify inside of a job that is sent to a site", "Write it at the outer job.")
+    inner = (why_not_sent(each.request, outermost=False) for each in request.jobs)
+    return next((each for each in inner if each is not None), None)
+
+
+def _unfit(what: str, advice: str) -> Reason:
+    return Reason("not_sent", "request", what, advice)
+
+
+def why_not_run(terms: RunTerms | None, site: str, request: Request, running: int) -> Reason | None:
+    """Return why this site does not run a neighbour's job; None if it does. `running`: how many it runs already."""
+    if terms is None or site not in terms.sites:
+        return Reason("not_run", "request", "It runs no jobs of this site.", "Ask its people.")
+    if running + max(1, len(request.jobs)) > terms.jobs:
+        message = f"It runs {terms.jobs} jobs of its neighbours at a time, and has {running} of them."
+        return Reason("too_many", "request", message, "Send it later.")
+    for each in components_of(request):
+        if each.processors > terms.processors:
+            message = f"It runs components of {terms.processors} processors at most, and one has {each.processors}."
+            return Reason("too_large", "request", message, "Ask for fewer processors.")
+        if each.walltime > terms.walltime:
+            longest, asked = format_duration(terms.walltime), format_duration(each.walltime)
+            message = f"It runs programs for {longest} at most, and one asks for {asked}."
+            return Reason("too_long", "request", message, "Give the job a shorter walltime.")
+    return None
+
+
+def components_of(request: Request) -> Iterator[ComponentRequest]:
+    """Yield the components of a job, or of all jobs of a flow."""
+    yield from request.components
+    for each in request.jobs:
+        yield from components_of(each.request)

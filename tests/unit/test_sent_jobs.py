@@ -1,0 +1,431 @@
+"""A job or subtree that names a site, as two engines whose messages travel as JSON; links are played by hand."""
+
+import json
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import count
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from engine_play import INSTANCE, UNREACHABLE, component, make
+from site_play import BORROWER, LENDER, Site, Sites
+
+from koalapy.core.neighbours import Neighbours
+from koalapy.core.site_jobs import ReceivedJobs
+from koalapy.engine import Engine
+from koalapy.link.neighbour import _event
+from koalapy.link.site_messages import JobReport, JobSending
+from koalapy.model.change import Snapshot
+from koalapy.model.commands import ChangeSentJob, ReportReceivedJob, SendJob
+from koalapy.model.events import (
+    CancelRequested,
+    ClusterConnected,
+    HoldRequested,
+    JobReceived,
+    NeighbourConnected,
+    NeighbourJoined,
+    NeighbourLeft,
+    NeighbourLost,
+    ReleaseRequested,
+    WorkSubmitted,
+)
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.model.neighbour import Relation
+from koalapy.model.request import FlowJob, Request
+from koalapy.model.sent import MOST_SENT, RunTerms, Sent
+from koalapy.model.states import JobState
+from koalapy.model.units import HOUR, SECOND, Duration
+from koalapy.policies.placement import worst_fit
+from koalapy.policies.queueing import fpfs
+from koalapy.scheduler.schedule import Policies
+from koalapy.sites import receiving
+from koalapy.views.explanation import explain, summary
+
+TERMS = RunTerms(sites=("delft",), processors=32)
+
+
+class Pair(Sites):
+    """`delft` sends, and `lyon` runs."""
+
+    def __init__(self, terms: RunTerms | None = TERMS) -> None:
+        self.delft = Site("delft", BORROWER)
+        self.lyon = Site("lyon", LENDER, run=terms)
+        super().__init__(self.delft, self.lyon)
+        self.link(self.delft, self.lyon)
+
+    def send(self, request: Request | None = None, **fields: Any) -> JobId:
+        """Submit a job at delft that lyon is to run."""
+        self.delft.apply(submitted(request or make(component(4), site="lyon", **fields)))
+        return max(self.delft.jobs)
+
+    def there(self, name: str = "") -> Job:
+        """The newest job at lyon, or that of a name."""
+        found = [job for job in self.lyon.jobs.values() if not name or job.request.name == name]
+        return max(found, key=lambda job: job.id)
+
+    def play(self, job: JobId, at: Site | None = None) -> None:
+        """Run the job at lyon, or at the other site, to its end."""
+        site = at or self.lyon
+        site.run(job)
+        for attempt in site.attempts(job):
+            site.end(attempt)
+        messages = site.taken()
+        site.obey()
+        site.pending[:0] = messages
+
+    def why(self, job: JobId) -> str:
+        return summary(explain(self.delft.engine, self.delft.now, self.delft.job(job), worst_fit))
+
+    def restart(self, site: Site) -> None:
+        """koalad of the site is killed, and begins again with what was committed: its links connect anew."""
+        left = tuple(job for job in site.jobs.values() if not job.state.final)
+        known = tuple(site.engine.core.neighbours.records.values())
+        snapshot = Snapshot(instance=INSTANCE, jobs=left, counters=site.counters, neighbours=known)
+        site.engine = Engine(site.settings, Policies(worst_fit, fpfs), snapshot)
+        other = self.lyon if site is self.delft else self.delft
+        other.apply(NeighbourLost(neighbour=site.name, reason=UNREACHABLE))
+        site.apply(*[ClusterConnected(cluster=each, version="1") for each in site.sizes])
+        site.measure()
+        self.connect(self.delft, self.lyon)
+
+
+def submitted(request: Request) -> WorkSubmitted:
+    return WorkSubmitted(request=request, owner="me")
+
+
+def subtree(**fields: Any) -> Request:
+    """A flow of two jobs, one after the other, that lyon runs."""
+    first, then = make(component(4)), make(component(8))
+    jobs = (FlowJob(request=replace(first, name="first")), FlowJob(request=replace(then, name="then"), after=(0,)))
+    return Request(name="sub", components=(), jobs=jobs, site="lyon", **fields)
+
+
+def test_a_job_that_names_a_site_runs_there_and_ends_as_it_ends_there() -> None:
+    pair = Pair()
+    job = pair.send()
+    assert pair.delft.job(job).state is JobState.CLAIMING
+    assert pair.why(job) == "It was sent to the site lyon, which has not answered yet."
+    sent, taken = pair.exchange()
+    assert isinstance(sent, SendJob)
+    assert isinstance(taken, ReportReceivedJob)
+    there = pair.there()
+    assert (there.owner, there.request.processors, there.request.notify) == ("site:delft", 4, ())
+    assert (pair.delft.job(job).state, pair.delft.job(job).sent) == (
+        JobState.RUNNING,
+        Sent(job=there.id, state=JobState.CLAIMING),
+    )
+    pair.play(there.id)
+    pair.exchange()
+    assert pair.lyon.job(there.id).state is JobState.DONE
+    assert (pair.delft.job(job).state, pair.delft.job(job).reason) == (JobState.DONE, None)
+    assert [kind for kind in pair.delft.kinds if kind.startswith(("job_", "work_"))] == [
+        "work_submitted", "job_sent", "job_taken", "work_done",
+    ]  # fmt: skip
+
+
+def test_a_subtree_runs_there_as_a_flow_between_jobs_of_this_site() -> None:
+    pair = Pair()
+    parts = (
+        FlowJob(request=replace(make(component(2)), name="before")),
+        FlowJob(request=subtree(), after=(0,)),
+        FlowJob(request=replace(make(component(2)), name="after"), after=(1,)),
+    )
+    pair.delft.apply(submitted(Request(name="whole", components=(), jobs=parts)))
+    whole, before, sub, after = sorted(pair.delft.jobs)
+    assert pair.exchange() == []  # its turn has not come
+    pair.play(before, pair.delft)
+    pair.exchange()
+    flow = pair.there("sub")
+    assert flow.flow is not None
+    assert [job.request.name for job in pair.lyon.jobs.values()] == ["sub", "first", "then"]
+    pair.play(pair.there("first").id)
+    pair.let_pass(15 * SECOND)
+    assert pair.delft.job(sub).sent == Sent(job=flow.id, state=JobState.RUNNING, done=1, count=2)
+    assert "as its job 1, which is running with 1 of 2 done" in pair.why(sub)
+    assert pair.delft.job(after).state is JobState.BLOCKED
+    pair.play(pair.there("then").id)
+    pair.exchange()
+    assert pair.delft.job(sub).state is JobState.DONE
+    assert pair.delft.job(after).state is JobState.CLAIMING
+    assert pair.delft.job(whole).state is JobState.RUNNING
+
+
+def test_a_failure_there_is_a_failure_here_with_its_reason() -> None:
+    pair = Pair()
+    job = pair.send(subtree())
+    pair.exchange()
+    first = pair.there("first").id
+    pair.lyon.run(first)
+    pair.lyon.end(pair.lyon.attempts(first)[0], status=3)
+    pair.lyon.obey()
+    pair.exchange()
+    failed = pair.delft.job(job)
+    assert failed.state is JobState.FAILED
+    assert str(failed.reason).startswith("lyon: Job 2 (first) of the flow failed: ")
+    assert not pair.delft.engine.core.sent_jobs.away["lyon"]
+
+
+@pytest.mark.parametrize(
+    ("terms", "fields", "why"),
+    [
+        (None, {}, "lyon: It runs no jobs of this site."),
+        (replace(TERMS, sites=("paris",)), {}, "lyon: It runs no jobs of this site."),
+        (replace(TERMS, processors=3), {}, "lyon: It runs components of 3 processors at most, and one has 4."),
+        (
+            replace(TERMS, walltime=Duration(HOUR // 2)),
+            {},
+            "lyon: It runs programs for 30m at most, and one asks for 1h.",
+        ),
+        (replace(TERMS, jobs=0), {}, "lyon: It runs 0 jobs of its neighbours at a time, and has 0 of them."),
+    ],
+)
+def test_a_site_runs_nothing_but_on_its_terms(terms: RunTerms | None, fields: Any, why: str) -> None:
+    pair = Pair(terms)
+    job = pair.send(**fields)
+    pair.exchange()
+    assert pair.lyon.jobs == {}
+    failed = pair.delft.job(job)
+    assert (failed.state, str(failed.reason)[: len(why)]) == (JobState.FAILED, why)
+
+
+def test_no_job_of_a_neighbour_goes_before_those_of_this_site_nor_notifies_its_people() -> None:
+    pair = Pair()
+    pair.send(replace(subtree(), jobs=(FlowJob(request=make(component(4), priority=0)),)))
+    pair.exchange()
+    assert [(job.request.priority, job.request.notify) for job in pair.lyon.jobs.values()] == [(10, ()), (10, ())]
+
+
+def test_a_cancel_here_cancels_there_and_ends_only_when_that_has_ended() -> None:
+    pair = Pair()
+    job = pair.send(subtree())
+    pair.exchange()
+    pair.lyon.run(pair.there("first").id)
+    pair.delft.apply(CancelRequested(job))
+    assert pair.delft.job(job).state is JobState.STOPPING
+    (change, *_) = pair.exchange()
+    assert isinstance(change, ChangeSentJob)
+    assert pair.delft.job(job).state is JobState.STOPPING
+    assert "waits for the site lyon to end its job 1" in pair.why(job)
+    pair.lyon.obey()
+    pair.exchange()
+    assert {each.state for each in pair.lyon.jobs.values()} == {JobState.CANCELLED}
+    assert pair.delft.job(job).state is JobState.CANCELLED
+
+
+def test_a_forced_cancel_waits_for_nobody_and_a_job_that_was_not_sent_is_cancelled_at_once() -> None:
+    pair = Pair()
+    away = pair.send()
+    pair.exchange()
+    pair.lose(pair.delft, pair.lyon)
+    pair.delft.apply(CancelRequested(away))
+    assert pair.delft.job(away).state is JobState.STOPPING
+    assert "There is no connection with lyon now" in pair.why(away)
+    pair.delft.apply(CancelRequested(away, force=True))
+    assert pair.delft.job(away).state is JobState.CANCELLED
+    waits = pair.send()
+    assert pair.delft.job(waits).state is JobState.WAITING
+    assert "is sent once there is a connection" in pair.why(waits)
+    pair.delft.apply(CancelRequested(waits))
+    assert pair.delft.job(waits).state is JobState.CANCELLED
+    pair.connect(pair.delft, pair.lyon)
+    pair.lyon.obey()
+    pair.exchange()
+    assert [job.state for job in pair.lyon.jobs.values()] == [JobState.CANCELLED]
+
+
+def test_what_is_cancelled_by_the_people_there_has_failed_here() -> None:
+    pair = Pair()
+    job = pair.send()
+    pair.exchange()
+    pair.lyon.apply(CancelRequested(pair.there().id))
+    pair.lyon.obey()
+    pair.exchange()
+    failed = pair.delft.job(job)
+    assert (failed.state, failed.reason and failed.reason.code) == (JobState.FAILED, "cancelled_there")
+
+
+def test_hold_and_release_reach_the_jobs_there() -> None:
+    pair = Pair()
+    job = pair.send(subtree())
+    pair.exchange()
+    pair.delft.apply(HoldRequested(job))
+    pair.exchange()
+    assert pair.there("then").state is JobState.HELD
+    pair.delft.apply(ReleaseRequested(job))
+    pair.exchange()
+    assert pair.there("then").state is JobState.BLOCKED
+    held = pair.send(subtree())
+    pair.lose(pair.delft, pair.lyon)
+    waits = pair.send()
+    pair.delft.apply(HoldRequested(waits))
+    assert pair.delft.job(waits).state is JobState.HELD  # it is still here
+    pair.connect(pair.delft, pair.lyon)
+    assert pair.delft.job(waits).state is JobState.HELD
+    assert pair.delft.job(held).state is JobState.RUNNING
+    pair.delft.apply(ReleaseRequested(waits))
+    pair.exchange()
+    assert pair.delft.job(waits).state is JobState.RUNNING
+
+
+def test_no_more_are_away_at_a_time_than_the_bound() -> None:
+    pair = Pair(replace(TERMS, processors=64))
+    for _ in range(MOST_SENT + 3):
+        pair.send(make(component(64), site="lyon"))
+    states = [job.state for job in pair.delft.jobs.values()]
+    assert (states.count(JobState.CLAIMING), states.count(JobState.WAITING)) == (MOST_SENT, 3)
+    pair.exchange()
+    pair.play(min(pair.lyon.jobs))
+    pair.exchange()
+    assert sum(job.state is JobState.WAITING for job in pair.delft.jobs.values()) == 2
+
+
+def test_a_site_that_is_removed_or_has_a_new_store_ends_what_it_runs() -> None:
+    pair = Pair()
+    job = pair.send()
+    pair.exchange()
+    pair.delft.apply(NeighbourConnected(neighbour="lyon", instance="another"))
+    assert pair.delft.job(job).reason is not None
+    assert pair.delft.job(job).reason.code == "site_forgot"  # type: ignore[union-attr]
+    pair.lyon.apply(NeighbourConnected(neighbour="delft", instance="another"))
+    assert pair.there().state is JobState.STOPPING  # delft knows nothing of it any more
+    pair.lyon.obey()
+    assert pair.lyon.taken() == []  # nor is told of its end: it would take it for that of another job
+    other = Pair()
+    job = other.send()
+    other.exchange()
+    other.delft.apply(NeighbourLeft(neighbour="lyon"))
+    assert other.delft.job(job).state is JobState.FAILED
+    other.delft.apply(NeighbourJoined(neighbour="lyon", relation=Relation.SIBLING))
+    assert other.delft.job(job).state is JobState.FAILED
+
+
+def test_a_neighbour_reports_its_own_jobs_only() -> None:
+    pair = Pair()
+    paris = Site("paris", {"seine": 4})
+    pair.sites["paris"] = paris
+    pair.link(pair.delft, paris)
+    job, own = pair.send(), pair.delft.submit(component(2))
+    pair.exchange()
+    for number, each in enumerate((job, own), 100):
+        body = JobReport(each, 7, "done", 1, 1, "", "")
+        pair.delft.apply(_event("paris", paris.instance, number, body))
+        assert not pair.delft.job(each).state.final
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        {"components": []},
+        {"components": [{"processors": 1, "executable": "a"}], "site": "paris"},
+        {"components": [{"processors": 1, "executable": "a"}], "after": [1]},
+        {"components": [{"processors": 1, "executable": "a"}], "notify": [{"command": "true"}]},
+        {"components": [{"processors": 1, "executable": "a"}], "stage_in": ["/etc/passwd"]},
+        {"components": [{"processors": 1, "executable": "a"}], "stage_out": ["a"]},
+        {"components": [{"processors": 1, "executable": "a"}], "parameters": {"x": "1:9"}},
+        {"components": [{"processors": 1, "executable": "a"}], "interactive": True},
+        {"jobs": [{"name": "a", "after": ["a"], "components": [{"processors": 1, "executable": "a"}]}]},
+    ],
+    ids=json.dumps,
+)
+def test_what_no_site_would_send_is_refused_and_runs_nothing(mapping: Any) -> None:
+    pair = Pair()
+    event = _event("delft", pair.delft.instance, 100, JobSending(7, mapping))
+    assert isinstance(event, JobReceived)
+    assert event.request is None
+    pair.lyon.apply(event)
+    assert pair.lyon.jobs == {}
+    (report,) = pair.lyon.taken()
+    assert report.sent.state is JobState.FAILED
+    assert report.reason.message
+
+
+@pytest.mark.parametrize("killed", ["delft", "lyon", "both"])
+@pytest.mark.parametrize("step", range(7))
+def test_koalads_killed_at_any_step_lose_nothing_and_run_nothing_twice(killed: str, step: int) -> None:
+    pair = Pair()
+    sites = [pair.delft, pair.lyon] if killed == "both" else [pair.sites[killed]]
+    job = JobId(0)
+
+    def end(name: str) -> None:
+        attempt = pair.lyon.attempts(pair.there(name).id)[0]
+        pair.lyon.apply(pair.lyon.report(attempt, "at_barrier", at_barrier_at=pair.lyon.now))
+        pair.lyon.apply(pair.lyon.report(attempt, "running", released_at=pair.lyon.now, started_at=pair.lyon.now))
+        pair.lyon.end(attempt)
+        pair.lyon.obey()
+
+    def submit() -> None:
+        nonlocal job
+        job = pair.send(subtree())
+
+    steps = [submit, pair.exchange, lambda: end("first"), pair.exchange, lambda: end("then"), pair.exchange]
+    for number, each in enumerate(steps):
+        if number == step:
+            for site in sites:
+                pair.restart(site)
+        each()
+    if step == len(steps):
+        for site in sites:
+            pair.restart(site)
+    pair.exchange()
+    assert pair.delft.job(job).state is JobState.DONE
+    assert sorted(each.request.name for each in pair.lyon.jobs.values()) == ["first", "sub", "then"]
+    assert {each.numbers for each in pair.lyon.jobs.values() if each.flow is None} == {(1,)}
+
+
+NUMBERS = count(1)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Do nothing."""
+
+
+MUTANTS: dict[str, Any] = {
+    "a message is handled each time that it arrives, and its job submitted each time": lambda: (
+        patch.object(Neighbours, "takes", lambda *_: True),
+        patch.object(receiving, "key_of_received", lambda *_: f"x:{next(NUMBERS)}"),
+    ),
+    "the end of a received job is not reported": lambda: (patch.object(ReceivedJobs, "became_final", _nothing),),
+    "a restarted koalad forgets what it has received": lambda: (patch.object(ReceivedJobs, "added", _nothing),),
+}
+
+
+def _killed_at_each_step() -> None:
+    for step in range(7):
+        test_koalads_killed_at_any_step_lose_nothing_and_run_nothing_twice("both", step)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_loses_a_job_or_runs_one_twice(mutant: str) -> None:
+    with ExitStack() as stack:
+        for each in MUTANTS[mutant]():
+            stack.enter_context(each)
+        with pytest.raises((AssertionError, ValueError, KeyError)):
+            _killed_at_each_step()
+
+
+def test_progress_is_not_reported_more_often_than_every_ten_seconds() -> None:
+    pair = Pair()
+    pair.send(
+        replace(
+            subtree(), jobs=tuple([FlowJob(request=replace(make(component(4)), name=str(each))) for each in range(9)])
+        )
+    )
+    pair.exchange()
+    reports = 0
+    for each in sorted(pair.lyon.jobs)[1:]:
+        pair.play(each)
+        reports += len([one for one in pair.exchange() if isinstance(one, ReportReceivedJob)])
+    assert reports == 1  # that of the end
+
+
+def test_time_alone_reports_progress() -> None:
+    pair = Pair()
+    job = pair.send(subtree())
+    pair.exchange()
+    pair.play(pair.there("first").id)
+    assert [one for one in pair.exchange() if isinstance(one, ReportReceivedJob)] == []
+    pair.lyon.apply(after=Duration(11 * SECOND))
+    pair.exchange()
+    assert pair.delft.job(job).sent.done == 1  # type: ignore[union-attr]
