@@ -1,7 +1,6 @@
 """The engine: events in, commands out. It never blocks, reads no clock and draws no random number."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -252,11 +251,8 @@ class Engine:
             core.records.note_neighbours(core.neighbours.take_changed())
         step = core.records.take()
         if core.left:
-            reached = [each for each in step.commands if cluster_of(each) not in core.left]
-            step = replace(step, commands=tuple(reached))
-        if step.commands:
-            core.pruning.note_commands(step.commands)
-            core.notifications.note_commands(step.commands)
+            step.commands = tuple([each for each in step.commands if cluster_of(each) not in core.left])
+        core.note_commands(step.commands)
         self._expiry = core.information.next_expiry(now) if core.queue.order else None
         return step
 
@@ -282,7 +278,7 @@ class Engine:
         while core.facts:
             facts, core.facts = core.facts, []
             for fact in facts:
-                for react in OWNERS.get((fact.owner.kind, type(fact)), ()):
+                for react in OWNERS.get((fact.owner, type(fact)), ()):
                     react(core, now, fact)
 
     def next_wakeup(self) -> Instant | None:

@@ -27,7 +27,7 @@ def update_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str
         kind = f"attempt_{attempt.state}"
         core.records.note_attempt(now, attempt.id, attempt.cluster, kind, **_known_instants(attempt))
     if starts and attempt.started_at is not None:
-        core.facts.append(Started(attempt=attempt.id, owner=attempt.owner))
+        core.facts.append(Started(attempt=attempt.id, owner=attempt.owner_kind))
 
 
 def end_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str, Any], reason: Reason | None) -> None:
@@ -36,7 +36,7 @@ def end_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str, A
     `changes`: further fields with their new values. `reason`: why it failed; None if its program ended well.
     """
     released, starts = attempt.state.released, attempt.started_at is None
-    held_since = attempt.at_barrier_at if attempt.state is AttemptState.AT_BARRIER else None
+    held_since = attempt.at_barrier_at if attempt.state.at_barrier else None
     ending = Ending.FAILED if reason else Ending.DONE
     if attempt.cancelling and reason is not None and reason.code in _ON_REQUEST:
         ending, reason = Ending.CANCELLED, None
@@ -51,12 +51,12 @@ def end_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str, A
         **_known_instants(attempt), **(reason_details(reason) if reason else {}),
     )  # fmt: skip
     if starts and attempt.started_at is not None:
-        core.facts.append(Started(attempt=attempt.id, owner=attempt.owner))
+        core.facts.append(Started(attempt=attempt.id, owner=attempt.owner_kind))
     ended_at = attempt.ended_at or now
     core.facts.append(
         Ended(
             attempt=attempt.id,
-            owner=attempt.owner,
+            owner=attempt.owner_kind,
             reason=reason,
             released=released,
             ended_at=ended_at,

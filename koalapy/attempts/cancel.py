@@ -47,7 +47,8 @@ def detach(core: Core, now: Instant, attempt: Attempt) -> None:
 
 def _note_let_go(core: Core, attempt: Attempt) -> None:
     if attempt.pilot is not None:
-        core.facts.append(LetGo(attempt=attempt.id, owner=attempt.owner))
+        kind, number = attempt.pilot.owner
+        core.facts.append(LetGo(attempt=attempt.id, owner=kind, owner_id=number))
 
 
 def may_run(attempt: Attempt) -> bool:

@@ -70,5 +70,7 @@ def on_submission_failed(core: Core, now: Instant, event: SubmissionFailed) -> N
         attempt, state=AttemptState.ENDED, ending=Ending.FAILED, reason=event.reason, ended_at=now
     )
     core.records.note_attempt(now, attempt.id, attempt.cluster, "submission_failed", **reason_details(event.reason))
-    core.facts.append(Ended(attempt=attempt.id, owner=attempt.owner, reason=event.reason, released=False, ended_at=now))
+    core.facts.append(
+        Ended(attempt=attempt.id, owner=attempt.owner_kind, reason=event.reason, released=False, ended_at=now)
+    )
     clean_up(core, now, attempt)

@@ -40,7 +40,7 @@ def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
         changes.pop("state", None)
     update_attempt(core, now, attempt, changes)
     if event.phase == "at_barrier":
-        core.facts.append(CameToBarrier(attempt=attempt.id, owner=attempt.owner))
+        core.facts.append(CameToBarrier(attempt=attempt.id, owner=attempt.owner_kind))
 
 
 def _is_division(request: ComponentRequest, nodes: Sequence[Node]) -> bool:

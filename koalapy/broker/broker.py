@@ -73,8 +73,10 @@ def shortest_queue(
 def _wanted(request: Request) -> list[dict[int, ComponentRequest]]:
     """Return all components by their index; and, if some are optional, the others alone."""
     everything = dict(enumerate(request.components))
-    needed = {index: component for index, component in everything.items() if not component.optional}
-    return [everything] if len(needed) == len(everything) else [everything, needed]
+    for component in request.components:
+        if component.optional:
+            return [everything, {index: each for index, each in everything.items() if not each.optional}]
+    return [everything]
 
 
 def _placement_of(request: Request, placed: Mapping[int, str]) -> Placement:

@@ -22,7 +22,7 @@ _LEAD = BARRIER_MARGIN - _MOST_JITTER  # between koalad's deadline and the first
 def on_came_to_barrier(core: Core, now: Instant, event: CameToBarrier) -> None:
     """Note that the attempt is at its barrier in the present session, so that its job is examined for a release."""
     attempt = core.records.attempt(event.attempt)
-    if attempt is not None and attempt.state is AttemptState.AT_BARRIER:
+    if attempt is not None and attempt.state.at_barrier:
         core.at_barrier.add(attempt.id, attempt.cluster)
         core.run_list.mark_dirty(attempt.id.job)
 
@@ -30,7 +30,7 @@ def on_came_to_barrier(core: Core, now: Instant, event: CameToBarrier) -> None:
 def on_started(core: Core, now: Instant, event: Started) -> None:
     """Note when the job has started, which is when its last component has started."""
     job = core.records.jobs.get(event.attempt.job)
-    if job is None or job.started_at is not None or job.state is not JobState.RUNNING:
+    if job is None or job.started_at is not None or not job.state.running:
         return
     latest: Instant | None = None
     for attempt in job.present:
@@ -49,11 +49,11 @@ def end_session(core: Core, cluster: str) -> None:
 
 def release_if_whole(core: Core, now: Instant, job: Job) -> None:
     """Release the job if every component of this try is known to be at its barrier in the present session."""
-    if job.state is not JobState.CLAIMING:
+    if not job.state.claiming:
         return
     present = job.present
     for attempt in present:
-        if attempt.state is not AttemptState.AT_BARRIER or attempt.id not in core.at_barrier:
+        if not attempt.state.at_barrier or attempt.id not in core.at_barrier:
             return
     if present:
         _release(core, now, job, present)
@@ -75,7 +75,7 @@ def _release(core: Core, now: Instant, job: Job, present: Sequence[Attempt]) -> 
 
 def deadline(job: Job, settings: Settings) -> Instant | None:
     """Return when the job's claim or barrier times out, the earlier of both; None if neither timer runs."""
-    if job.state is not JobState.CLAIMING:
+    if not job.state.claiming:
         return None
     claim_ends, barrier_ends = _claim_ends(job, settings), _barrier_ends(job, settings)
     if claim_ends is None or barrier_ends is None:
@@ -145,15 +145,11 @@ def _missing(job: Job) -> list[Attempt]:
 
 def _not_come(core: Core, job: Job) -> list[Attempt]:
     """Return the attempts that have not reported from their barriers since their cluster was connected last."""
-    return [
-        attempt
-        for attempt in job.present
-        if attempt.state is not AttemptState.AT_BARRIER or attempt.id not in core.at_barrier
-    ]
+    return [attempt for attempt in job.present if not attempt.state.at_barrier or attempt.id not in core.at_barrier]
 
 
 def _too_late(code: str, late: list[Attempt], limit: Duration) -> Reason:
-    absent = [attempt for attempt in late if attempt.state is not AttemptState.AT_BARRIER]
+    absent = [attempt for attempt in late if not attempt.state.at_barrier]
     where = ", ".join(
         f"component {attempt.id.component} on {attempt.cluster}"
         + (f" ({attempt.pending_reason})" if attempt.pending_reason else "")

@@ -66,7 +66,7 @@ def on_files_moved(core: Core, now: Instant, event: FilesMoved | FilesStaged) ->
         return
     if attempt.pilot is not None:
         core.records.change_pilot(attempt, claimed_at=now)
-    elif (job := core.records.jobs[attempt.id.job]).state is JobState.CLAIMING:
+    elif (job := core.records.jobs[attempt.id.job]).state.claiming:
         core.records.change(job, claimed_at=now)
     else:
         return

@@ -88,7 +88,7 @@ def on_connected(core: Core, now: Instant, event: ClusterConnected) -> None:
     if not again:
         barrier.end_session(core, event.cluster)
         came = [core.records.attempt(each) for each in core.came_before.pop(event.cluster, ())]
-        core.facts += [CameToBarrier(attempt=each.id, owner=each.owner) for each in came if each is not None]
+        core.facts += [CameToBarrier(attempt=each.id, owner=each.owner_kind) for each in came if each is not None]
         missing.asked_anew(core, now, event.cluster)
     core.sessions.new_session(event.cluster)
     core.poll_urgency.forget(event.cluster)

@@ -11,7 +11,7 @@ from koalapy.model.units import Instant
 
 def finish_if_over(core: Core, now: Instant, job: Job) -> None:
     """Collect the output of a running job whose components have all ended, or end the job if there is none."""
-    if job.state is not JobState.RUNNING or job.collecting:
+    if not job.state.running or job.collecting:
         return None
     for attempt in job.attempts:
         if attempt is not None and not attempt.state.ended:
@@ -31,7 +31,7 @@ def finish_if_over(core: Core, now: Instant, job: Job) -> None:
 
 def ended_first(job: Job) -> bool:
     """Return whether the programs of a job that is vacated had all ended well before that reached them."""
-    if job.outcome not in (Outcome.VACATED, Outcome.HOLD):
+    if job.outcome is None or job.outcome.ends or job.outcome not in (Outcome.VACATED, Outcome.HOLD):
         return False
     present = job.present
     return bool(present) and all([each.ending is Ending.DONE for each in present])  # noqa: C419 — faster
@@ -47,7 +47,7 @@ def complete(core: Core, now: Instant, job: Job) -> None:
 def on_output_collected(core: Core, now: Instant, event: OutputCollected) -> None:
     """End the job: as done, or as failed if its output could not be collected."""
     job = core.records.jobs.get(event.job)
-    if job is None or not job.collecting or job.state is not JobState.RUNNING:
+    if job is None or not job.collecting or not job.state.running:
         return
     note_collected(core, now, event)
     stop_job(core, now, job, Outcome.FAILED if event.reason else Outcome.DONE, event.reason)

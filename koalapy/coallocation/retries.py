@@ -34,12 +34,12 @@ def on_ended(core: Core, now: Instant, event: Ended) -> None:
     if attempt is None:
         return None
     job = core.records.jobs[attempt.id.job]
-    if job.state is JobState.CLAIMING and event.held_since is not None:
+    if job.state.claiming and event.held_since is not None:
         held = attempt.processors * max(0, event.ended_at - event.held_since)
         core.records.change(job, held=job.held + held)
-    if event.reason is None or job.state is JobState.STOPPING:
+    if event.reason is None or job.state.stopping:
         return None
-    if job.state is JobState.CLAIMING or not event.released:
+    if job.state.claiming or not event.released:
         return _give_up(core, now, job, attempt, event.reason)
     if not attempt.request.optional:
         stop_job(core, now, job, _outcome(job, event.reason), event.reason.on(attempt.cluster))
@@ -48,7 +48,7 @@ def on_ended(core: Core, now: Instant, event: Ended) -> None:
 def on_refused(core: Core, now: Instant, event: Refused) -> None:
     """Treat an attempt that will never start like one that could not be submitted."""
     attempt = core.records.attempt(event.attempt)
-    if attempt is not None and (job := core.records.jobs[attempt.id.job]).state is JobState.CLAIMING:
+    if attempt is not None and (job := core.records.jobs[attempt.id.job]).state.claiming:
         _give_up(core, now, job, attempt, event.reason)
 
 
@@ -76,7 +76,7 @@ def _give_up(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reaso
     If only that cluster is at fault, it is excluded for this job for ten minutes. A component that names no cluster is
     then placed on another one, uncounted; the number of clusters bounds these tries.
     """
-    if job.state is JobState.STOPPING:
+    if job.state.stopping:
         return None
     if attempt.request.optional:
         return omit(core, now, attempt, reason, **reason_details(reason))
@@ -108,7 +108,11 @@ def apply_outcome(core: Core, now: Instant, job: Job) -> None:
     submission count back to zero, and the job is resubmitted while its count does not exceed the maximum. A job that
     has a choice left tries that one at once, and nothing is counted.
     """
-    outcome, (max_submissions, max_completions) = job.outcome, _max_failures(core, job)
+    outcome = job.outcome
+    assert outcome is not None
+    if outcome.ends:
+        return _finish(core, now, job, _FINAL[outcome])
+    max_submissions, max_completions = _max_failures(core, job)
     if job.choices and outcome in (Outcome.NEXT_CHOICE, Outcome.SUBMISSION_FAILURE):
         choices.refuse(core, now, job, job.reason or choices.BUSY)
         if outcome is Outcome.NEXT_CHOICE:
@@ -124,10 +128,7 @@ def apply_outcome(core: Core, now: Instant, job: Job) -> None:
         core.records.change(job, completion_failures=job.completion_failures + 1, submission_failures=0)
         retried = job.completion_failures <= max_completions
         return _again(core, now, job) if retried else _finish(core, now, job, JobState.FAILED)
-    if outcome in (Outcome.GIVE_BACK, Outcome.VACATED, Outcome.HOLD):
-        return _back(core, now, job, job.position, JobState.HELD if outcome is Outcome.HOLD else JobState.WAITING)
-    assert outcome is not None
-    return _finish(core, now, job, _FINAL[outcome])
+    return _back(core, now, job, job.position, JobState.HELD if outcome is Outcome.HOLD else JobState.WAITING)
 
 
 def _max_failures(core: Core, job: Job) -> tuple[int, int]:

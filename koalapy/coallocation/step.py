@@ -13,7 +13,6 @@ from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job, Outcome
-from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 
 _FEW = 64  # stale entries of the heap that are not worth a new one
@@ -52,7 +51,7 @@ class RunListStep:
         run_list, jobs = core.run_list, core.records.jobs
         if not run_list.dirty and not core.information.commitments.dirty:
             return
-        dirty = sorted(run_list.dirty)
+        dirty = sorted(run_list.dirty) if len(run_list.dirty) > 1 else list(run_list.dirty)
         run_list.dirty.clear()
         for identity in dirty:
             job = jobs[identity]
@@ -69,22 +68,24 @@ class RunListStep:
 
     def set_timers(self, core: Core, now: Instant) -> None:
         """Set the timer of every job that changed since the previous call."""
-        jobs = core.records.jobs
-        for identity in core.run_list.timers_dirty:
+        jobs, run_list = core.records.jobs, core.run_list
+        if not run_list.timers_dirty:
+            return
+        for identity in run_list.timers_dirty:
             self._timers.set(identity, _next_moment(core, now, jobs[identity]))
-        core.run_list.timers_dirty.clear()
+        run_list.timers_dirty.clear()
 
 
 def _examine(core: Core, now: Instant, job: Job) -> None:
     """Time out, release, complete or settle the job; each part may lead to the next one."""
-    if job.state is JobState.CLAIMING:
+    if job.state.claiming:
         deadline = barrier.deadline(job, core.settings)
         if deadline is not None and now >= deadline:
             barrier.time_out(core, now, job)
         barrier.release_if_whole(core, now, job)
-    if job.state is JobState.RUNNING:
+    if job.state.running:
         completion.finish_if_over(core, now, job)
-    if job.state is JobState.STOPPING:
+    if job.state.stopping:
         _settle(core, now, job)
 
 
@@ -117,14 +118,14 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
     For a job in the run list, the instant may have passed.
     """
     state = job.state
-    if job.request.site is not None:
+    if job.request.site is not None or not (state.claiming or state.queued or core.run_list.missing):
         return None
     if state.queued:
         ends = wait_deadlines(job, core.settings)
         if (due := lowered_from(job, core.settings)) is not None:
             ends = [*ends, due]
         return min([moment for moment in ends if moment > now]) if ends and max(ends) > now else None
-    earliest = barrier.deadline(job, core.settings) if state is JobState.CLAIMING else None
+    earliest = barrier.deadline(job, core.settings) if state.claiming else None
     if job.id in core.run_list.missing:
         for attempt in job.live:
             if attempt.unknown_since is not None and (lost_at := _lost_at(core, attempt)) is not None:
@@ -148,10 +149,10 @@ class JobTimers:
 
     def set(self, job: JobId, moment: Instant | None) -> None:
         """Set the instant of the job; None removes it."""
-        if moment == self._moments.get(job):
-            return
         if moment is None:
-            del self._moments[job]
+            self._moments.pop(job, None)
+            return
+        if moment == self._moments.get(job):
             return
         self._moments[job] = moment
         heapq.heappush(self._heap, (moment, job))

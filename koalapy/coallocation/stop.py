@@ -7,7 +7,7 @@ from koalapy.model.commands import ChangeSentJob
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job, Outcome
 from koalapy.model.sent import SentChange
-from koalapy.model.states import AttemptState, JobState
+from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 
@@ -18,7 +18,7 @@ def stop_job(core: Core, now: Instant, job: Job, outcome: Outcome | None = None,
     `outcome` and `reason` count only at the first call. A submission failure is none if the job has another choice. A
     user's cancel later replaces an outcome that does not make the job final.
     """
-    if job.state is not JobState.STOPPING:
+    if not job.state.stopping:
         if outcome is Outcome.SUBMISSION_FAILURE and choices.has_another(job):
             outcome = Outcome.NEXT_CHOICE
         account_held(core, now, job)
@@ -35,7 +35,7 @@ def stop_sweep(core: Core, now: Instant, sweep: Sweep, outcome: Outcome, reason:
 def _stop(
     core: Core, now: Instant, work: Work, outcome: Outcome | None, reason: Reason | None, **of_what: bool
 ) -> None:
-    if work.state is not JobState.STOPPING:
+    if not work.state.stopping:
         core.records.change_work(work, state=JobState.STOPPING, outcome=outcome, reason=reason)
         core.records.note(now, work.id, "work_stopping", outcome=str(outcome), **of_what, **code_and_message(reason))
     elif outcome is Outcome.CANCELLED and not (work.outcome and work.outcome.ends):
@@ -92,11 +92,11 @@ def account_held(core: Core, now: Instant, job: Job) -> None:
 
 def held_at_barriers(job: Job, now: Instant) -> int:
     """Return the processor-microseconds that the attempts of a claiming job have held at their barriers until now."""
-    if job.state is not JobState.CLAIMING:
+    if not job.state.claiming:
         return 0
     held = 0
     for each in job.attempts:
-        if each is not None and each.state is AttemptState.AT_BARRIER and each.at_barrier_at is not None:
+        if each is not None and each.state.at_barrier and each.at_barrier_at is not None:
             held += each.processors * max(0, now - each.at_barrier_at)
     return held
 

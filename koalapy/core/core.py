@@ -1,5 +1,7 @@
 """The one object with the engine's state: the first argument of every reaction `(core, now, event)`."""
 
+from collections.abc import Sequence
+
 from koalapy.core.at_barrier import AtBarrier
 from koalapy.core.foreign import ForeignStatements
 from koalapy.core.matching import Matching
@@ -18,11 +20,14 @@ from koalapy.information.kis import Information
 from koalapy.information.poll_urgency import PollUrgency
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Snapshot
+from koalapy.model.commands import AnnounceNotification, CollectOutput, Command, ForgetAttempt, SendNotification
 from koalapy.model.facts import Fact
 from koalapy.model.identity import AttemptId
 from koalapy.model.index import Index
 from koalapy.model.records import Records
 from koalapy.model.settings import Settings
+
+_NOTED = frozenset({ForgetAttempt, CollectOutput, AnnounceNotification, SendNotification})
 
 
 class Core:
@@ -59,8 +64,7 @@ class Core:
         self.foreign = ForeignStatements()
         self.came_before: dict[str, list[AttemptId]] = {}
         self.pruning = PruningState()
-        self.pruning.note_commands(entry.command for entry in snapshot.outbox)
-        self.notifications.note_commands(entry.command for entry in snapshot.outbox)
+        self.note_commands([entry.command for entry in snapshot.outbox])
         self.sessions, self.pauses = SessionState(), Pauses()
         self.neighbours = Neighbours(snapshot.neighbours)
         self.matching = Matching()
@@ -83,6 +87,12 @@ class Core:
         self.notifications.given_up = before.notifications.given_up
         self.information.inherit(before.information)
         self.came_before = {each.name: before.at_barrier.on(each.name) for each in self.settings.clusters}
+
+    def note_commands(self, commands: Sequence[Command]) -> None:
+        """Note the commands that a step is going to commit, or that were not confirmed when koalad started."""
+        if not _NOTED.isdisjoint(map(type, commands)):
+            self.pruning.note_commands(commands)
+            self.notifications.note_commands(commands)
 
     def forget_cluster(self, cluster: str) -> None:
         """Drop what is known of a cluster that is no part of the grid any more. It has no live attempts."""

@@ -72,7 +72,7 @@ class Notifications(Index):
     # ---- notifications on their way
 
     def note_commands(self, commands: Iterable[Command]) -> None:
-        """Note the commands that a step is going to commit, or that were not confirmed when koalad started."""
+        """Note those of the commands that belong here (see `Core.note_commands`)."""
         for each in commands:
             if isinstance(each, AnnounceNotification):
                 self._note(Unsettled(

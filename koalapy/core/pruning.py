@@ -37,7 +37,7 @@ class PruningState:
     pruned: dict[JobId, None] = field(default_factory=dict)
 
     def note_commands(self, commands: Iterable[Command]) -> None:
-        """Note the commands that a step is going to commit, or that were not confirmed when koalad started."""
+        """Note those of the commands that belong here (see `Core.note_commands`)."""
         for each in commands:
             if isinstance(each, ForgetAttempt):
                 self.directories.setdefault(each.attempt.job, {})[each.attempt] = each.cluster

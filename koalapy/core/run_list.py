@@ -33,12 +33,12 @@ class RunList(Index):
         for attempt in job.live:
             if attempt.unknown_since is not None:
                 self.missing[job.id] = None
-        if job.state is JobState.CLAIMING:
+        if job.state.claiming:
             self._survey(job)
 
     def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
         self.dirty[job.id] = self.timers_dirty[job.id] = None
-        if "state" in names and (before is JobState.CLAIMING or job.state is JobState.CLAIMING):
+        if "state" in names and (before.claiming or job.state.claiming):
             self._survey(job)
         if self.missing and not job.attempts:
             self.missing.pop(job.id, None)
@@ -47,7 +47,7 @@ class RunList(Index):
         self.dirty[job.id] = self.timers_dirty[job.id] = None
         if attempt.unknown_since is not None:
             self.missing[job.id] = None
-        if job.state is JobState.CLAIMING and ("allocated_at" in names or attempt.cleaned_up):
+        if job.state.claiming and ("allocated_at" in names or attempt.cleaned_up):
             self._survey(job)
 
     def dropped(self, job: Job) -> None:
@@ -57,16 +57,11 @@ class RunList(Index):
 
     def _survey(self, job: Job) -> None:
         """Count the clusters on which the job claims, and update `split`."""
-        clusters: list[str] = []
-        starts: list[bool] = []
-        if job.state is JobState.CLAIMING:
-            for attempt in job.live:
-                starts.append(attempt.allocated_at is not None)
-                if not job.patient:
-                    clusters.append(attempt.cluster)
+        live = job.live if job.state.claiming else ()
+        clusters = [] if job.patient else [attempt.cluster for attempt in live]
         if clusters != self._claims.get(job.id, _NOWHERE):
             self._count(job.id, clusters)
-        if True in starts and False in starts:
+        if len(live) > 1 and len({attempt.allocated_at is None for attempt in live}) > 1:
             self.split[job.id] = None
         elif self.split:
             self.split.pop(job.id, None)

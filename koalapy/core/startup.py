@@ -39,6 +39,8 @@ class StartupGate:
 
     def awaited(self, now: Instant) -> bool:
         """Return whether a cluster is still awaited. After LONGEST_LOGIN, every cluster left counts as unreachable."""
+        if not self._missing:
+            return False
         if self._until is None:
             self._until = Instant(now + LONGEST_LOGIN)
         if now >= self._until:

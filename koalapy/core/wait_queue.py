@@ -77,7 +77,7 @@ class WaitQueue(Index):
         if job.state.queued and job.request.site is None:
             self._enter(job)
 
-    def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
+    def queued_changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
         old = self._waiting.get(job.id)
         waits = job.state.queued and job.request.site is None
         if old is None:
@@ -106,7 +106,7 @@ class WaitQueue(Index):
 
     def recheck(self, sizes: object) -> None:
         """Recheck all jobs if the sizes of the clusters have changed."""
-        if sizes != self._sizes:
+        if sizes is not self._sizes and sizes != self._sizes:
             self._sizes, self.to_recheck = sizes, list(self.order)
             for waiting in self._waiting.values():
                 waiting.recheck = True
@@ -127,9 +127,12 @@ class WaitQueue(Index):
         """
         last = None
         next_of: list[tuple[Position, int, int, list[Position]]] = []  # a heap: the next position of each list
-        for number, positions in enumerate(
-            (*self._by_size.up_to(idle), *self._patient.up_to(backlog), self.to_recheck)
-        ):
+        lists = self._by_size.up_to(idle)
+        if self._patient:
+            lists += self._patient.up_to(backlog)
+        if self.to_recheck:
+            lists.append(self.to_recheck)
+        for number, positions in enumerate(lists):
             index = 0 if since is None else bisect_left(positions, since)
             if index < len(positions):
                 next_of.append((positions[index], number, index, positions))
@@ -204,7 +207,10 @@ class _BySize:
             del self._positions[waiting.minimum.largest]
 
     def up_to(self, size: int) -> list[list[Position]]:
-        return [positions for each, positions in self._positions.items() if each <= size] if self._positions else []
+        return [positions for each, positions in self._positions.items() if each <= size]
+
+    def __bool__(self) -> bool:
+        return bool(self._positions)
 
 
 def _remove(positions: list[Position], position: Position) -> None:

@@ -87,7 +87,7 @@ class Commitments:
             return  # the grid file does not contain the cluster any more
         taken = processors_taken(attempt.request, cluster.settings)
         patient = job is None or job.patient
-        entry = taken, attempt.owner.kind is OwnerKind.SWEEP, patient
+        entry = taken, attempt.owner_kind is OwnerKind.SWEEP, patient
         cluster.add(tag_of(self._instance, attempt.id), entry)
         self.dirty[attempt.cluster] = None
 

@@ -165,7 +165,12 @@ class Information:
         ]
 
     def summaries(self, now: Instant) -> list[ClusterSummary]:
-        """Return the present summaries, in the order of the grid file. Only those that may have changed are rebuilt."""
+        """Return the present summaries, in the order of the grid file."""
+        self.refresh(now)
+        return list(self._summaries.values())
+
+    def refresh(self, now: Instant) -> int:
+        """Rebuild the summaries that may have changed. Return the availability's version (`availability_version`)."""
         still_good = self._summaries and self._refreshed_at <= now <= self._all_good_until
         changed: Iterable[str] = self.commitments.dirty if still_good else self.clusters
         if changed:
@@ -174,7 +179,7 @@ class Information:
             self._all_good_until = min(self._good_until.values(), default=now)
             self.commitments.dirty.clear()
         self._refreshed_at = now
-        return list(self._summaries.values())
+        return self.availability_version
 
     def next_expiry(self, now: Instant) -> Instant | None:
         """Return the first instant after `now` at which a usable cluster's measurement is too old; None without one."""

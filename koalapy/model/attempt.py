@@ -20,6 +20,9 @@ class OwnerKind(StrEnum):
     SWEEP = "sweep"
 
 
+_OF_A_JOB = OwnerKind.JOB
+
+
 class Owner(NamedTuple):
     """The owner of an attempt. `id` is unique among the owners of one kind."""
 
@@ -91,27 +94,31 @@ class Attempt:
         return Owner(OwnerKind.JOB, self.id.job) if self.pilot is None else self.pilot.owner
 
     @property
+    def owner_kind(self) -> OwnerKind:
+        return _OF_A_JOB if self.pilot is None else self.pilot.owner.kind
+
+    @property
     def processors(self) -> int:
         return self.request.processors
 
     @property
     def cleaned_up(self) -> bool:
-        return self.state is AttemptState.CLEANED_UP
+        return self.state.cleaned_up
 
     @property
     def let_go(self) -> bool:
         """Whether its owner waits for nothing of it any more: it is cleaned up or detached."""
-        return self.state is AttemptState.CLEANED_UP or self.detached_at is not None
+        return self.state.cleaned_up or self.detached_at is not None
 
     @property
     def is_pending_cancel(self) -> bool:
         """Whether it is detached, and something of it may be left on its cluster."""
-        return self.detached_at is not None and self.state is not AttemptState.CLEANED_UP
+        return self.detached_at is not None and not self.state.cleaned_up
 
     @property
     def is_obsolete(self) -> bool:
         """Whether nothing needs its record any more: it is superseded, and nothing of it is left."""
-        return self.superseded and self.state is AttemptState.CLEANED_UP
+        return self.superseded and self.state.cleaned_up
 
     @property
     def is_silent(self) -> bool:

@@ -1,8 +1,11 @@
-"""Facts: what `attempts` derives from events for an attempt's owner, each in the past tense."""
+"""Facts: what `attempts` derives from events for an attempt's owner, each in the past tense.
+
+`owner`: the kind of that owner, by which the engine finds its reactions.
+"""
 
 from dataclasses import dataclass
 
-from koalapy.model.attempt import Owner
+from koalapy.model.attempt import OwnerKind
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId
@@ -15,7 +18,7 @@ class CameToBarrier:
     """The attempt's wrapper is at its barrier; it may report that again."""
 
     attempt: AttemptId
-    owner: Owner
+    owner: OwnerKind
 
 
 @fast_frozen
@@ -24,7 +27,7 @@ class Started:
     """The attempt's program has started."""
 
     attempt: AttemptId
-    owner: Owner
+    owner: OwnerKind
 
 
 @fast_frozen
@@ -33,7 +36,7 @@ class Refused:
     """The attempt's batch job will never start, for this reason; nothing has been cancelled yet."""
 
     attempt: AttemptId
-    owner: Owner
+    owner: OwnerKind
     reason: Reason
 
 
@@ -46,7 +49,7 @@ class Ended:
     """
 
     attempt: AttemptId
-    owner: Owner
+    owner: OwnerKind
     reason: Reason | None
     released: bool
     ended_at: Instant
@@ -62,7 +65,8 @@ class LetGo:
     """
 
     attempt: AttemptId
-    owner: Owner
+    owner: OwnerKind
+    owner_id: int
 
 
 Fact = CameToBarrier | Started | Refused | Ended | LetGo

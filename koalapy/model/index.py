@@ -25,6 +25,9 @@ class Index:
     def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
         """Note that these fields of the job have changed, and its state before."""
 
+    def queued_changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
+        """Note the same of a job that is in the wait queue, or was before."""
+
     def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
         """Note that these fields of a present attempt of the job have changed."""
 

@@ -14,7 +14,7 @@ from koalapy.model.flow import Flow
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.sent import Sent
-from koalapy.model.states import AttemptState, ComponentState, Ending, JobState
+from koalapy.model.states import ComponentState, Ending, JobState
 from koalapy.model.units import Instant
 
 NOT_PLACED = Reason("omitted", "transient", "It is optional and did not fit.", "")
@@ -74,10 +74,11 @@ class Outcome(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
-    @property
-    def ends(self) -> bool:
-        """Whether this outcome alone makes the job final; a bound can do so for any other."""
-        return self in (Outcome.DONE, Outcome.FAILED, Outcome.CANCELLED)
+    ends: bool  # this outcome alone makes the job final; a bound can do so for any other
+
+
+for _outcome in Outcome:
+    _outcome.ends = _outcome in (Outcome.DONE, Outcome.FAILED, Outcome.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ class Job:
         """The attempts of this try: all but those of optional components that it goes without."""
         found: list[Attempt] = []
         for each in self.attempts:
-            if each is not None and (each.ending is not Ending.CANCELLED or not each.request.optional):
+            if each is not None and (not each.request.optional or each.ending is not Ending.CANCELLED):
                 found.append(each)
         return found
 
@@ -196,7 +197,7 @@ class Job:
         """The attempts that are neither cleaned up nor detached."""
         found: list[Attempt] = []
         for each in self.attempts:
-            if each is not None and each.state is not AttemptState.CLEANED_UP and each.detached_at is None:
+            if each is not None and not each.state.cleaned_up and each.detached_at is None:
                 found.append(each)
         return found
 

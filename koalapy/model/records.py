@@ -1,14 +1,13 @@
 """The engine's records: jobs and sweeps that are not final, pending cancels, counters, and all changes of one step."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from koalapy.model.attempt import Attempt, AttemptRow, attempt_row, attempt_value, replace_pilot
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import Command, Hint
-from koalapy.model.fast_frozen import become, fast_frozen
+from koalapy.model.fast_frozen import become
 from koalapy.model.identity import FIRST_PILOT, PILOTS_END, AttemptId, InstanceId, JobId, pilot_id
 from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts, PilotIndex, concerned
 from koalapy.model.job import Counters, History, Job, JobRow, job_row, job_value, replace_counters
@@ -28,15 +27,15 @@ from koalapy.model.units import Instant
 from koalapy.model.usage import BatchSpan, Usage, usage_of_try
 
 
-@fast_frozen
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The result of one batch of events. Commands and hints are carried out once the rest is committed."""
+    """The result of one batch of events. Commands and hints are carried out once the rest is committed.
 
-    commands: tuple[Command, ...] = ()
+    It has the rows that changed. The copies of them that never change are made when they are first read, since the
+    simulator reads few of them. The rows must not have changed meanwhile: once the next batch is handled, RuntimeError
+    is raised. Few steps have the fields that are empty here.
+    """
+
     hints: tuple[Hint, ...] = ()
-    changed: "Changed | None" = None
-    ended: tuple[Job, ...] = ()  # the rows of jobs that became final, which do not change any more
     counters: Counters | None = None
     results: tuple[ResultBatch, ...] = ()
     learned: Learned | None = None
@@ -46,15 +45,29 @@ class Step:
     removed: tuple[JobId, ...] = ()  # pruned jobs, sweeps and pilots
     neighbours: tuple[Neighbour, ...] = ()  # that changed
 
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        """The jobs that changed, or an attempt of theirs, each with its present attempts. See `Changed`."""
-        return self.changed.jobs if self.changed is not None else ()
+    def __init__(self, records: "Records") -> None:
+        """Begin an empty step, which `records` fills."""
+        self.commands: Sequence[Command] = ()
+        self.ended: list[Job] = []  # the rows of jobs that became final, which do not change any more
+        self.number = 0  # among the steps that were taken
+        self.rows: dict[JobId, Job] = {}  # of the jobs that changed, or an attempt of theirs
+        self.itself: dict[JobId, Job] = {}  # of the jobs that changed
+        self.sweep_rows: dict[JobId, Sweep] = {}
+        self.attempt_rows: dict[AttemptId, Attempt] = {}
+        self.lines: list[tuple[JobId, Instant, str, dict[str, Any]]] = []  # of history
+        self._records = records
 
-    @property
+    @cached_property
+    def jobs(self) -> tuple[Job, ...]:
+        """The jobs that changed, or an attempt of theirs, each with its present attempts."""
+        self._check()
+        return tuple([job_value(row, self._attempt_values) for row in self.rows.values()])
+
+    @cached_property
     def sweeps(self) -> tuple[Sweep, ...]:
-        """The sweeps that changed. See `Changed`."""
-        return self.changed.sweeps if self.changed is not None else ()
+        """The sweeps that changed."""
+        self._check()
+        return tuple([sweep_value(row) for row in self.sweep_rows.values()])
 
     @property
     def work(self) -> list[Work]:
@@ -63,64 +76,25 @@ class Step:
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """All attempts that changed. See `Changed`."""
-        return tuple(self.changed.attempts.values()) if self.changed is not None else ()
+        """All attempts that changed."""
+        return tuple(self._attempt_values.values())
 
     @property
     def as_before(self) -> tuple[JobId, ...]:
         """The ids of jobs of which attempts changed only."""
-        return self.changed.as_before if self.changed is not None else ()
-
-    @property
-    def history(self) -> tuple[History, ...]:
-        return self.changed.history if self.changed is not None else ()
-
-
-class Changed:
-    """The rows that a step has changed, and its lines of history.
-
-    The copies that never change are made when they are first read, since the simulator reads few of them. The rows
-    must not have changed meanwhile: once the next batch is handled, RuntimeError is raised.
-    """
-
-    def __init__(
-        self,
-        records: "Records",
-        jobs: Mapping[JobId, Job],
-        itself: Mapping[JobId, Job],
-        sweeps: Mapping[JobId, Sweep],
-        attempts: Mapping[AttemptId, Attempt],
-        history: Sequence[tuple[JobId, Instant, str, dict[str, Any]]],
-    ) -> None:
-        self._records, self._step = records, records.steps
-        self._jobs, self._itself, self._sweeps = jobs, itself, sweeps
-        self._attempts, self._history = attempts, history
-
-    @cached_property
-    def attempts(self) -> Mapping[AttemptId, Attempt]:
-        self._check()
-        return {number: attempt_value(row) for number, row in self._attempts.items()}
-
-    @cached_property
-    def jobs(self) -> tuple[Job, ...]:
-        self._check()
-        return tuple([job_value(row, self.attempts) for row in self._jobs.values()])
-
-    @cached_property
-    def sweeps(self) -> tuple[Sweep, ...]:
-        self._check()
-        return tuple([sweep_value(row) for row in self._sweeps.values()])
+        return tuple([number for number in self.rows if number not in self.itself])
 
     @cached_property
     def history(self) -> tuple[History, ...]:
-        return tuple([History(job=job, at=at, kind=kind, details=details) for job, at, kind, details in self._history])
+        return tuple([History(job=job, at=at, kind=kind, details=details) for job, at, kind, details in self.lines])
 
-    @property
-    def as_before(self) -> tuple[JobId, ...]:
-        return tuple([number for number in self._jobs if number not in self._itself])
+    @cached_property
+    def _attempt_values(self) -> Mapping[AttemptId, Attempt]:
+        self._check()
+        return {number: attempt_value(row) for number, row in self.attempt_rows.items()}
 
     def _check(self) -> None:
-        if self._records.steps != self._step or self._records.has_changes:
+        if self._records.steps != self.number or self._records.has_changes:
             raise RuntimeError("a step's records must be read before the next batch is handled")
 
 
@@ -150,6 +124,7 @@ class Records:
         self.jobless = frozenset(snapshot.jobless)
         self._keys, self._live = Keys(), LiveAttempts()
         self._of_added, self._of_changed = concerned(indices, "added"), concerned(indices, "changed")
+        self._of_queued = concerned(indices, "queued_changed")
         self._of_attempts, self._of_final = concerned(indices, "attempt_changed"), concerned(indices, "became_final")
         self._of_dropped = concerned(indices, "dropped")
         self._of_added_sweeps = concerned(indices, "sweep_added")
@@ -158,7 +133,9 @@ class Records:
         self._attempt_indices = tuple(attempt_indices)
         self._pilot_indices = tuple(pilot_indices)
         self.steps = 0
-        self._clear()
+        self._step = Step(self)
+        self._commands: list[Command] = []
+        self._counters_taken = self.counters
         for job in snapshot.jobs:
             self._add(job_row(job))
         for sweep in snapshot.sweeps:
@@ -185,7 +162,7 @@ class Records:
         """Add a new job without attempts, which becomes a row: nobody else may keep it. Return that row."""
         become(job, JobRow)
         self._add(job)
-        self._changed[job.id] = self._itself_changed[job.id] = job
+        self._step.rows[job.id] = self._step.itself[job.id] = job
         return job
 
     def _add(self, row: Job) -> None:
@@ -200,7 +177,7 @@ class Records:
         """Add a new sweep, which becomes a row: nobody else may keep it. Return that row."""
         become(sweep, SweepRow)
         self._add_sweep(sweep)
-        self._changed_sweeps[sweep.id] = sweep
+        self._step.sweep_rows[sweep.id] = sweep
         return sweep
 
     def _add_sweep(self, row: Sweep) -> None:
@@ -219,18 +196,24 @@ class Records:
             if after not in JOB_TRANSITIONS[before]:
                 raise ValueError(f"job {job.id} cannot go from {before} to {after}")
             if before.active and not after.active:
-                self._rest.setdefault("usage", []).extend(usage_of_try(job, lost=not after.final))
+                self._step.usage += usage_of_try(job, lost=not after.final)
             if after.final:
-                self._ended.append(job)
+                self._step.ended.append(job)
         for name, value in changes.items():
             setattr(job, name, value)
-        self._changed[job.id] = self._itself_changed[job.id] = job
-        if job.id in self.jobs:
-            for index in self._of_changed:
-                index.changed(job, before, changes)
-            if job.state.final and not before.final:
-                for index in self._of_final:
-                    index.became_final(job)
+        identity = job.id
+        step = self._step
+        step.rows[identity] = step.itself[identity] = job
+        if identity not in self.jobs:
+            return
+        for index in self._of_changed:
+            index.changed(job, before, changes)
+        if before.queued or (after is not None and after.queued):
+            for index in self._of_queued:
+                index.queued_changed(job, before, changes)
+        if after is not None and after.final:
+            for index in self._of_final:
+                index.became_final(job)
 
     def change_sweep(self, sweep: Sweep, **changes: Any) -> None:
         """Change these fields of a sweep. In a final state, no parameter of it is out any more.
@@ -245,7 +228,7 @@ class Records:
                 changes.setdefault("out", ())
         for name, value in changes.items():
             setattr(sweep, name, value)
-        self._changed_sweeps[sweep.id] = sweep
+        self._step.sweep_rows[sweep.id] = sweep
         for index in self._of_changed_sweeps:
             index.sweep_changed(sweep, before)
         if sweep.state.final and not before.final:
@@ -261,53 +244,54 @@ class Records:
 
     def change_final(self, job: Job, **changes: Any) -> None:
         """Change these fields of a final job, which is not among the records any more; but never its state."""
-        row = self._changed.get(job.id) or job_row(job)
+        row = self._step.rows.get(job.id) or job_row(job)
         for name, value in changes.items():
             setattr(row, name, value)
-        self._changed[job.id] = self._itself_changed[job.id] = row
+        self._step.rows[job.id] = self._step.itself[job.id] = row
 
     def remove(self, work: Work) -> None:
         """Remove a final job or sweep, which is not among the records, from the store; its key may be used again."""
-        self._rest.setdefault("removed", []).append(work.id)
+        self._step.removed += (work.id,)
         self._keys.removed(work)
 
     def remove_pilot(self, pilot: Attempt) -> None:
         """Remove a pilot that was cleaned up, and is not in `pilots` any more, from the store."""
-        self._rest.setdefault("removed", []).append(pilot.id.job)
+        self._step.removed += (pilot.id.job,)
 
     def note(self, now: Instant, job: JobId, kind: str, **details: Any) -> None:
-        self._history.append((job, now, kind, details))
+        self._step.lines.append((job, now, kind, details))
 
     def note_attempt(self, now: Instant, attempt: AttemptId, cluster: str | None, kind: str, **details: Any) -> None:
         """Add a line about an attempt to its job's history."""
         job, component, number = attempt
         where = {"component": component, "attempt": number, "cluster": cluster, **details}
-        self._history.append((job, now, kind, where))
+        self._step.lines.append((job, now, kind, where))
 
     def result(self, batch: ResultBatch) -> None:
-        self._rest.setdefault("results", []).append(batch)
+        self._step.results += (batch,)
 
     def learn(self, learned: Learned) -> None:
         """Replace what was learned before."""
-        self._rest["learned"] = learned
+        self._step.learned = learned
 
     def use(self, entries: Iterable[Usage]) -> None:
         """Enter the usage of a pilot that was let go. That of a try is entered as the try ends."""
-        self._rest.setdefault("usage", []).extend(entries)
+        self._step.usage += tuple(entries)
 
     def account(self, span: BatchSpan) -> None:
         """Replace the estimated usage of an attempt; without a usage entry of the attempt, nothing happens."""
-        self._rest.setdefault("accounted", []).append(span)
+        self._step.accounted += (span,)
 
     def note_neighbours(self, neighbours: Mapping[str, Neighbour]) -> None:
         """Replace the records of these neighbours, or remove those of neighbours that are gone."""
-        self._rest.setdefault("neighbours", {}).update(neighbours)
+        noted = {each.name: each for each in self._step.neighbours} | dict(neighbours)
+        self._step.neighbours = tuple(noted.values())
 
     def command(self, command: Command) -> None:
         self._commands.append(command)
 
     def hint(self, hint: Hint) -> None:
-        self._rest.setdefault("hints", []).append(hint)
+        self._step.hints += (hint,)
 
     def new_job_id(self) -> JobId | None:
         """Return an id that no job or sweep has had; None if all ids below those of Launchers are used up."""
@@ -315,7 +299,7 @@ class Records:
         if number >= FIRST_PILOT:
             return None
         self.counters = replace_counters(self.counters, {"next_job": number + 1})
-        self._rest.setdefault("new", []).append(number)
+        self._step.new += (JobId(number),)
         return JobId(number)
 
     def new_pilot_id(self) -> AttemptId | None:
@@ -352,7 +336,7 @@ class Records:
         self.change(job, attempts=tuple(attempts), **changes)
         self._begin(job)
         for each in rows:
-            self._changed_attempts[each.id] = each
+            self._step.attempt_rows[each.id] = each
 
     def _begin(self, job: Job) -> None:
         for attempt in job.attempts:
@@ -367,7 +351,7 @@ class Records:
     def add_pilot(self, pilot: Attempt) -> Attempt:
         """Add a new pilot, and return its row. Its id is a new one (`new_pilot_id`)."""
         row = self._add_pilot(pilot)
-        self._changed_attempts[row.id] = row
+        self._step.attempt_rows[row.id] = row
         return row
 
     def _add_pilot(self, pilot: Attempt) -> Attempt:
@@ -437,7 +421,7 @@ class Records:
         for name, value in changes.items():
             setattr(attempt, name, value)
         identity = attempt.id
-        self._changed_attempts[identity] = attempt
+        self._step.attempt_rows[identity] = attempt
         if attempt.detached_at is not None:
             self._enter_pending_cancel(attempt)
         if identity not in self.attempts:
@@ -450,7 +434,7 @@ class Records:
                 pilot_index.changed(attempt, changes)
             return
         number = identity.job
-        job = self._changed[number] = self.jobs[number]
+        job = self._step.rows[number] = self.jobs[number]
         for index in self._of_attempts:
             index.attempt_changed(job, attempt, changes)
 
@@ -475,29 +459,27 @@ class Records:
     @property
     def has_changes(self) -> bool:
         """Whether a job, a sweep or an attempt has changed since the last call of `take`."""
-        return bool(self._changed or self._changed_attempts or self._changed_sweeps)
+        step = self._step
+        return bool(step.rows or step.attempt_rows or step.sweep_rows)
 
     def take(self) -> Step:
-        self.steps += 1
-        step = Step(
-            commands=tuple(self._commands),
-            changed=Changed(
-                self, self._changed, self._itself_changed, self._changed_sweeps, self._changed_attempts, self._history
-            ),
-            ended=tuple(self._ended),
-            counters=self.counters if self.counters is not self._counters_taken else None,
-            **{name: _as_field(found) for name, found in self._rest.items()},
-        )
-        for job in self._ended:
+        """Return the step, and begin the next one."""
+        step = self._step
+        step.number = self.steps = self.steps + 1
+        if self._commands:
+            step.commands, self._commands = tuple(self._commands), []
+        if self.counters is not self._counters_taken:
+            step.counters = self._counters_taken = self.counters
+        for job in step.ended:
             self._drop(job)
-        for sweep in self._changed_sweeps.values():
+        for sweep in step.sweep_rows.values():
             if sweep.state.final:
                 del self.sweeps[sweep.id]
                 self._keys.dropped(sweep)
-        for attempt in self._changed_attempts.values() if self.pilots else ():
+        for attempt in step.attempt_rows.values() if self.pilots else ():
             if attempt.let_go and attempt.id in self.pilots:
                 del self.pilots[attempt.id], self.attempts[attempt.id]
-        self._clear()
+        self._step = Step(self)
         return step
 
     def _drop(self, job: Job) -> None:
@@ -506,21 +488,3 @@ class Records:
         self._keys.dropped(job)
         for index in self._of_dropped:
             index.dropped(job)
-
-    def _clear(self) -> None:
-        self._changed: dict[JobId, Job] = {}  # also those of which an attempt changed only
-        self._itself_changed: dict[JobId, Job] = {}
-        self._changed_sweeps: dict[JobId, Sweep] = {}
-        self._changed_attempts: dict[AttemptId, Attempt] = {}
-        self._ended: list[Job] = []
-        self._commands: list[Command] = []
-        self._history: list[tuple[JobId, Instant, str, dict[str, Any]]] = []
-        self._rest: dict[str, Any] = {}  # further fields of the step, which few steps have
-        self._counters_taken = self.counters
-
-
-def _as_field(found: Any) -> Any:
-    """Return a field of a step: what was gathered never changes from now on."""
-    if isinstance(found, dict):
-        return tuple(found.values())
-    return tuple(found) if isinstance(found, list) else found

@@ -142,7 +142,7 @@ def on_let_go(core: Core, now: Instant, event: LetGo) -> None:
     """Charge the sweep for a pilot of which nothing is left, and act on a withdrawal or a failure."""
     pilot = core.records.pilots[event.attempt]
     core.sessions.forget_launcher(pilot.id)
-    sweep = sweep_of(core, JobId(event.owner.id))
+    sweep = sweep_of(core, JobId(event.owner_id))
     if sweep is None:
         return
     core.records.use(usage_of_pilot(pilot, sweep))

@@ -65,9 +65,9 @@ class Passes:
 
     def _look_at_clusters(self, now: Instant) -> None:
         """Take over a changed availability; the object stays the same while no cluster's availability changes."""
-        summaries = self._information.summaries(now)
-        if self._availability == self._information.availability_version:
+        version = self._information.refresh(now)
+        if version == self._availability:
             return
-        self._availability = self._information.availability_version
+        self._availability, summaries = version, self._information.summaries(now)
         if not self._room.is_as(summaries):
             self._room, self._settled = Availability(summaries, self._room), False

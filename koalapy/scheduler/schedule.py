@@ -119,6 +119,7 @@ def schedule(
     queue.let_queue(Instant(now - settings.queue_after))
     queue.recheck(availability.sizes)
     decisions: list[Decision] = []
+    ended = False
     ahead = BlockedAhead(queue, partial(_stalled, now, availability=availability, cache=cache, suitability=suitability))
     end: Position | None = None
     for waiting in queue.candidates(availability.most_idle, availability.most_backlog, since):
@@ -142,13 +143,12 @@ def schedule(
             ahead.overtake()
         elif isinstance(decision, EndChoices):
             decisions.append(decision)
-            end = waiting.position  # the job may get a new list before others are examined
+            end, ended = waiting.position, True  # the job may get a new list before others are examined
             break
         ahead.skip(waiting.position)
         decisions.append(decision)
     queue.mark_feasible(end)
     overtaken = ahead.overtaken
-    ended = any([isinstance(each, EndChoices) for each in decisions])  # noqa: C419 — faster
     return Pass([*decisions, *overtaken], availability, end, settled=not overtaken and not ended)
 
 

@@ -122,5 +122,8 @@ def _report_free(core: Core, now: Instant) -> None:
 def wakeup(core: Core) -> Instant | None:
     """Return when `step` may have something to do again; None if only an event leads to that."""
     neighbours = core.neighbours
-    moments = [neighbours.look_at, neighbours.report_at if neighbours.connected else None, receiving.wakeup(core)]
+    received = receiving.wakeup(core)
+    if not neighbours.records:
+        return received
+    moments = [neighbours.look_at, neighbours.report_at if neighbours.connected else None, received]
     return min([each for each in moments if each is not None], default=None)

@@ -8,7 +8,7 @@ program is reported at its end.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from koalapy.engine import Engine
 from koalapy.experiments.replay.cluster import ReplayBatchJob, ReplayCluster
@@ -57,7 +57,8 @@ class Replay:
         self._submitted = 0
         self._jobs: dict[JobId, ReplayJob] = {}  # that have not ended
         self._batch: dict[AttemptId, ReplayBatchJob] = {}
-        self._arriving: list[ReplayJob] = []
+        self._coming: ReplayJob | None = None  # the next job of the trace
+        self._coming_at = BEGINNING
         self._ends: list[Event] = []
 
     def run(self) -> Iterator[int]:
@@ -78,6 +79,8 @@ class Replay:
         """Go on to the next instant with an event. Return False if there is none."""
         agenda = self._agenda
         due, alarm = agenda.next_at(), self.engine.next_wakeup()
+        if self._coming is not None and (due is None or self._coming_at < due):
+            due = self._coming_at
         if due is None:
             if alarm is None or alarm >= BEGINNING + _NEVER_OLD:
                 return False
@@ -86,22 +89,18 @@ class Replay:
         ends, self._ends = self._ends, []
         rings = alarm is not None and alarm <= agenda.now
         answers = self._handle(ends) if ends or rings else []
-        if self._arriving:
-            answers += [self._submission(job) for job in self._arriving]
-            self._arriving.clear()
+        while (job := self._coming) is not None and self._coming_at <= agenda.now:
+            answers.append(self._submission(job))
+            self._read_on()
         while answers:
             answers = self._handle(answers)
         return True
 
     def _read_on(self) -> None:
         """Read the next job of the trace, which is read as time passes."""
-        job = next(self._trace, None)
+        job = self._coming = next(self._trace, None)
         if job is not None:
-            self._agenda.at(Instant(BEGINNING + job.submitted), partial(self._arrive, job))
-
-    def _arrive(self, job: ReplayJob) -> None:
-        self._arriving.append(job)
-        self._read_on()
+            self._coming_at = Instant(BEGINNING + job.submitted)
 
     # ---- the engine
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from koalapy.experiments.workloads.reading import LENIENT, Fields, TraceReader
+from koalapy.experiments.workloads.reading import LENIENT, Fields, TraceReader, needed, whole
 from koalapy.experiments.workloads.swf import duration
 from koalapy.experiments.workloads.trace import Ended, TraceJob, processors_of
 from koalapy.model.units import Duration
@@ -26,12 +26,12 @@ def _parse(line: str, ignored: Counter[str]) -> TraceJob:
     line = line.strip()
     texts = [each.strip() for each in line.split("\t")] if "\t" in line else line.split()
     fields = Fields(texts, COLUMNS, _NEEDED, ignored)
-    memory = fields.number("ReqMemory")
+    memory, processors, requested = fields.numbers("ReqMemory", "NProcs", "ReqNProcs")
     runtime, ended = duration(fields.number("RunTime")), _STATUS.get(fields.text("Status"), Ended.UNKNOWN)
     return TraceJob(
-        number=int(fields.needed("JobID")),
-        submitted=duration(fields.needed("SubmitTime")) or Duration(0),
-        processors=processors_of(fields.count("NProcs"), fields.count("ReqNProcs"), runtime, ended),
+        number=int(needed("JobID", fields.number("JobID"))),
+        submitted=duration(needed("SubmitTime", fields.number("SubmitTime"))) or Duration(0),
+        processors=processors_of(whole("NProcs", processors), whole("ReqNProcs", requested), runtime, ended),
         runtime=runtime,
         waited=_waited(fields),
         requested=duration(fields.number("ReqTime")),

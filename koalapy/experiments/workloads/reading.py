@@ -1,7 +1,7 @@
 """A reader for the jobs of a log, line by line, in any format, with the handling of lines that are not valid."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +13,7 @@ Parse = Callable[[str, Counter[str]], TraceJob]  # of a line; what it ignores is
 LENIENT = "Correct it, or read the file with --lenient, which skips such lines and counts them."
 _MOST_COMMENTS = 10_000
 _UNKNOWN = ("-1", "")
+_TOO_LARGE = 1e15
 
 
 class BadField(ValueError):
@@ -128,38 +129,44 @@ class Fields:
 
     def numbers(self, *names: str) -> list[float | None]:
         """Return several fields as `number` does, at a lower cost. Raises BadField."""
-        found: list[float | None] = []
-        texts, places = self._texts, self._places
-        for name in names:
-            text = texts[places[name]]
-            if text in _UNKNOWN:
-                found.append(None)
-                continue
-            try:
-                value = float(text)
-            except ValueError:
-                message = f"has {text[:40]!r} for {name}, which is not a number"
-                raise BadField(message, "with words for numbers") from None
-            if not 0 <= value < 1e15 and value != -1:  # also refuses not-a-number
-                raise BadField(f"has {text[:40]!r} for {name}, which cannot be", "with negative or too large numbers")
-            found.append(None if value == -1 else value)
+        texts = [self._texts[self._places[name]] for name in names]
+        try:
+            found = [None if text in _UNKNOWN else float(text) for text in texts]
+        except ValueError:
+            raise _not_a_number(texts, names) from None
+        for place, value in enumerate(found):
+            if value is not None and not 0 <= value < _TOO_LARGE:  # also refuses not-a-number
+                if value != -1:
+                    what = f"has {texts[place][:40]!r} for {names[place]}, which cannot be"
+                    raise BadField(what, "with negative or too large numbers")
+                found[place] = None
         return found
 
-    def needed(self, name: str) -> float:
-        """Return the field as a number. Raises BadField, also if it is unknown."""
-        value = self.number(name)
-        if value is None:
-            raise BadField(f"says nothing of {name}", f"without {name}")
-        return value
 
-    def count(self, name: str) -> int | None:
-        """Return the field as a whole number. Raises BadField as `number` does, and for a fraction."""
-        value = self.number(name)
-        if value is None or value.is_integer():
-            return None if value is None else int(value)
-        raise BadField(
-            f"has {self.text(name)[:40]!r} for {name}, which is not a whole number", "with parts of processors"
-        )
+def _not_a_number(texts: Sequence[str], names: Sequence[str]) -> BadField:
+    """Return the error of the first of these fields that is neither unknown nor a number."""
+    for name, text in zip(names, texts, strict=True):
+        try:
+            float(text or "-1")
+        except ValueError:
+            return BadField(f"has {text[:40]!r} for {name}, which is not a number", "with words for numbers")
+    raise AssertionError("all are numbers")
+
+
+def needed(name: str, value: float | None) -> float:
+    """Return the value of a field. Raises BadField if it is unknown."""
+    if value is None:
+        raise BadField(f"says nothing of {name}", f"without {name}")
+    return value
+
+
+def whole(name: str, value: float | None) -> int | None:
+    """Return the value of a field as a whole number. Raises BadField for a fraction."""
+    if value is None:
+        return None
+    if value.is_integer():
+        return int(value)
+    raise BadField(f"has '{value:g}' for {name}, which is not a whole number", "with parts of processors")
 
 
 def counts_text(counted: Mapping[str, int]) -> str:

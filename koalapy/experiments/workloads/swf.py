@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from koalapy.experiments.workloads.reading import LENIENT, Fields, TraceReader
+from koalapy.experiments.workloads.reading import LENIENT, Fields, TraceReader, needed, whole
 from koalapy.experiments.workloads.trace import Ended, TraceJob, processors_of
 from koalapy.model.units import SECOND, Duration
 
@@ -12,6 +12,10 @@ COLUMNS = (
     "job number", "submit time", "wait time", "run time", "allocated processors", "average CPU time", "used memory",
     "requested processors", "requested time", "requested memory", "status", "user", "group", "executable", "queue",
     "partition", "preceding job", "think time",
+)  # fmt: skip
+_NUMBERS = (
+    "job number", "submit time", "run time", "wait time", "requested time", "requested memory", "allocated processors",
+    "requested processors",
 )  # fmt: skip
 _STATUS = {"0": Ended.FAILED, "1": Ended.COMPLETED, "5": Ended.CANCELLED}
 _WRITTEN = {ended: int(status) for status, ended in _STATUS.items()}
@@ -35,15 +39,13 @@ def write_swf(jobs: Iterable[TraceJob], header: dict[str, str]) -> Iterator[str]
 
 def _parse(line: str, ignored: Counter[str]) -> TraceJob:
     fields = Fields(line.split(), COLUMNS, len(COLUMNS), ignored)
-    run_time, wait_time, requested_time, memory = fields.numbers(
-        "run time", "wait time", "requested time", "requested memory"
-    )
+    number, submit_time, run_time, wait_time, requested_time, memory, allocated, requested = fields.numbers(*_NUMBERS)
     runtime, ended = duration(run_time), _STATUS.get(fields.text("status"), Ended.UNKNOWN)
-    allocated, requested = fields.count("allocated processors"), fields.count("requested processors")
+    used, wanted = whole("allocated processors", allocated), whole("requested processors", requested)
     return TraceJob(
-        number=int(fields.needed("job number")),
-        submitted=duration(fields.needed("submit time")) or Duration(0),
-        processors=processors_of(allocated, requested, runtime, ended),
+        number=int(needed("job number", number)),
+        submitted=duration(needed("submit time", submit_time)) or Duration(0),
+        processors=processors_of(used, wanted, runtime, ended),
         runtime=runtime,
         waited=duration(wait_time),
         requested=duration(requested_time),
