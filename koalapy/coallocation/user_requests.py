@@ -63,14 +63,15 @@ def _add(
 
     `unmet`: those that are not final.
     """
-    identity = core.records.new_job_id()
-    assert identity is not None, "ids were counted before"
+    place = core.records.new_place()
+    assert place is not None, "ids were counted before"
+    identity, position = place
     common: dict[str, Any] = {
         "id": identity,
         "owner": event.owner,
         "request": request,
         "state": JobState.RUNNING if flow is not None else JobState.BLOCKED if unmet else JobState.WAITING,
-        "position": core.records.new_tail_position(),
+        "position": position,
         "submitted_at": now,
         "waiting_since": now,
         "key": event.key if part_of is None else "",

@@ -20,6 +20,18 @@ def copy(value):
 {assignments}
     return draft
 """
+_REPLACE = """
+def replace(value, changes):
+    draft = new(kind)
+{assignments}
+    try:
+        for name, content in changes.items():
+            setattr(draft, name, content)
+    except AttributeError as error:
+        raise TypeError(final.__name__ + " has no field " + name) from error
+    draft.__class__ = final
+    return draft
+"""
 _INIT = """
 def __init__(_self{parameters}):
     _set(_self, "__class__", _draft)
@@ -62,21 +74,9 @@ def replacer(kind: type[T]) -> Callable[[T, Mapping[str, Any]], T]:
 
     That function raises TypeError for a name that is not a field's.
     """
-    known: dict[str, Any] = {"new": object.__new__, "kind": _draft_of(kind)}
+    known: dict[str, Any] = {"new": object.__new__, "kind": _draft_of(kind), "final": kind}
     assignments = "\n".join(f"    draft.{field.name} = value.{field.name}" for field in _fields(kind))
-    copy = _made(_COPY, "copy", known, assignments=assignments)
-
-    def replace(value: T, changes: Mapping[str, Any]) -> T:
-        draft = copy(value)
-        try:
-            for name, content in changes.items():
-                setattr(draft, name, content)
-        except AttributeError as error:
-            raise TypeError(f"{kind.__name__} has no field {name}") from error
-        draft.__class__ = kind
-        return draft  # type: ignore[no-any-return]
-
-    return replace
+    return _made(_REPLACE, "replace", known, assignments=assignments)  # type: ignore[no-any-return]
 
 
 def row_class(kind: type[T]) -> type[T]:

@@ -26,6 +26,9 @@ from koalapy.model.sweep import Sweep, SweepRow, Work, sweep_row, sweep_value
 from koalapy.model.units import Instant
 from koalapy.model.usage import BatchSpan, Usage, usage_of_try
 
+# a line of history: job, instant, kind, details, and the attempt and cluster that it is about
+_Line = tuple[JobId, Instant, str, dict[str, Any], tuple[AttemptId, str | None] | None]
+
 
 class Step:
     """The result of one batch of events. Commands and hints are carried out once the rest is committed.
@@ -54,7 +57,7 @@ class Step:
         self.itself: dict[JobId, Job] = {}  # of the jobs that changed
         self.sweep_rows: dict[JobId, Sweep] = {}
         self.attempt_rows: dict[AttemptId, Attempt] = {}
-        self.lines: list[tuple[JobId, Instant, str, dict[str, Any]]] = []  # of history
+        self.lines: list[_Line] = []
         self._records = records
 
     @cached_property
@@ -86,7 +89,7 @@ class Step:
 
     @cached_property
     def history(self) -> tuple[History, ...]:
-        return tuple([History(job=job, at=at, kind=kind, details=details) for job, at, kind, details in self.lines])
+        return tuple([_history(*line) for line in self.lines])
 
     @cached_property
     def _attempt_values(self) -> Mapping[AttemptId, Attempt]:
@@ -96,6 +99,15 @@ class Step:
     def _check(self) -> None:
         if self._records.steps != self.number or self._records.has_changes:
             raise RuntimeError("a step's records must be read before the next batch is handled")
+
+
+def _history(
+    job: JobId, at: Instant, kind: str, details: dict[str, Any], about: tuple[AttemptId, str | None] | None
+) -> History:
+    if about is not None:
+        (_, component, number), cluster = about
+        details = {"component": component, "attempt": number, "cluster": cluster, **details}
+    return History(job=job, at=at, kind=kind, details=details)
 
 
 class Records:
@@ -259,13 +271,11 @@ class Records:
         self._step.removed += (pilot.id.job,)
 
     def note(self, now: Instant, job: JobId, kind: str, **details: Any) -> None:
-        self._step.lines.append((job, now, kind, details))
+        self._step.lines.append((job, now, kind, details, None))
 
     def note_attempt(self, now: Instant, attempt: AttemptId, cluster: str | None, kind: str, **details: Any) -> None:
         """Add a line about an attempt to its job's history."""
-        job, component, number = attempt
-        where = {"component": component, "attempt": number, "cluster": cluster, **details}
-        self._step.lines.append((job, now, kind, where))
+        self._step.lines.append((attempt.job, now, kind, details, (attempt, cluster)))
 
     def result(self, batch: ResultBatch) -> None:
         self._step.results += (batch,)
@@ -293,14 +303,18 @@ class Records:
     def hint(self, hint: Hint) -> None:
         self._step.hints += (hint,)
 
-    def new_job_id(self) -> JobId | None:
-        """Return an id that no job or sweep has had; None if all ids below those of Launchers are used up."""
-        number = self.counters.next_job
+    def new_place(self) -> tuple[JobId, int] | None:
+        """Return an id that no job or sweep has had, and the next position at the tail of the wait queue.
+
+        None if all ids below those of Launchers are used up.
+        """
+        counters = self.counters
+        number, position = counters.next_job, counters.next_position
         if number >= FIRST_PILOT:
             return None
-        self.counters = replace_counters(self.counters, {"next_job": number + 1})
+        self.counters = replace_counters(counters, {"next_job": number + 1, "next_position": position + 1})
         self._step.new += (JobId(number),)
-        return JobId(number)
+        return JobId(number), position
 
     def new_pilot_id(self) -> AttemptId | None:
         """Return an id that no pilot has had; None if all are used up."""

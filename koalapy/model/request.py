@@ -26,6 +26,9 @@ class Launch(StrEnum):
     MPI = "mpi"
 
 
+_PER_NODE, _ONCE = Launch.PER_NODE, Launch.ONCE
+
+
 class MpiFlavour(StrEnum):
     """An implementation of MPI, whose mpirun starts a component's processes."""
 
@@ -125,9 +128,9 @@ class ComponentRequest:
 
     def processes(self, nodes: int) -> int:
         """Return the number of processes that the component starts on so many nodes."""
-        if self.launch is Launch.PER_NODE:
+        if self.launch is _PER_NODE:
             return nodes
-        return 1 if self.launch is Launch.ONCE else max(1, self.processors // self.threads_per_process)
+        return 1 if self.launch is _ONCE else max(1, self.processors // self.threads_per_process)
 
 
 class Isolate(StrEnum):

@@ -1,7 +1,7 @@
 """A reader for the jobs of a log, line by line, in any format, with the handling of lines that are not valid."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -133,24 +133,24 @@ class Fields:
         try:
             found = [None if text in _UNKNOWN else float(text) for text in texts]
         except ValueError:
-            raise _not_a_number(texts, names) from None
+            found = [_number(name, text) for name, text in zip(names, texts, strict=True)]  # raises for the first one
         for place, value in enumerate(found):
-            if value is not None and not 0 <= value < _TOO_LARGE:  # also refuses not-a-number
-                if value != -1:
-                    what = f"has {texts[place][:40]!r} for {names[place]}, which cannot be"
-                    raise BadField(what, "with negative or too large numbers")
-                found[place] = None
+            if value is not None and not 0 <= value < _TOO_LARGE:
+                found[place] = _number(names[place], texts[place])
         return found
 
 
-def _not_a_number(texts: Sequence[str], names: Sequence[str]) -> BadField:
-    """Return the error of the first of these fields that is neither unknown nor a number."""
-    for name, text in zip(names, texts, strict=True):
-        try:
-            float(text or "-1")
-        except ValueError:
-            return BadField(f"has {text[:40]!r} for {name}, which is not a number", "with words for numbers")
-    raise AssertionError("all are numbers")
+def _number(name: str, text: str) -> float | None:
+    """Return a field that is not an ordinary number: None for -1. Raises BadField for any other."""
+    try:
+        value = float(text or -1)
+    except ValueError:
+        raise BadField(f"has {text[:40]!r} for {name}, which is not a number", "with words for numbers") from None
+    if value == -1:
+        return None
+    if not 0 <= value < _TOO_LARGE:  # also refuses not-a-number
+        raise BadField(f"has {text[:40]!r} for {name}, which cannot be", "with negative or too large numbers")
+    return value
 
 
 def needed(name: str, value: float | None) -> float:

@@ -14,8 +14,8 @@ COLUMNS = (
     "partition", "preceding job", "think time",
 )  # fmt: skip
 _NUMBERS = (
-    "job number", "submit time", "run time", "wait time", "requested time", "requested memory", "allocated processors",
-    "requested processors",
+    "run time", "wait time", "requested time", "requested memory", "allocated processors", "requested processors",
+    "job number", "submit time",
 )  # fmt: skip
 _STATUS = {"0": Ended.FAILED, "1": Ended.COMPLETED, "5": Ended.CANCELLED}
 _WRITTEN = {ended: int(status) for status, ended in _STATUS.items()}
@@ -39,7 +39,7 @@ def write_swf(jobs: Iterable[TraceJob], header: dict[str, str]) -> Iterator[str]
 
 def _parse(line: str, ignored: Counter[str]) -> TraceJob:
     fields = Fields(line.split(), COLUMNS, len(COLUMNS), ignored)
-    number, submit_time, run_time, wait_time, requested_time, memory, allocated, requested = fields.numbers(*_NUMBERS)
+    run_time, wait_time, requested_time, memory, allocated, requested, number, submit_time = fields.numbers(*_NUMBERS)
     runtime, ended = duration(run_time), _STATUS.get(fields.text("status"), Ended.UNKNOWN)
     used, wanted = whole("allocated processors", allocated), whole("requested processors", requested)
     return TraceJob(
