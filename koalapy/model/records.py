@@ -147,6 +147,7 @@ class Records:
         self.steps = 0
         self._step = Step(self)
         self._commands: list[Command] = []
+        self._gathered: dict[str, list[Any]] = {}  # by the fields of the step, of which few steps have any
         self._counters_taken = self.counters
         for job in snapshot.jobs:
             self._add(job_row(job))
@@ -208,7 +209,7 @@ class Records:
             if after not in JOB_TRANSITIONS[before]:
                 raise ValueError(f"job {job.id} cannot go from {before} to {after}")
             if before.active and not after.active:
-                self._step.usage += usage_of_try(job, lost=not after.final)
+                self._gathered.setdefault("usage", []).extend(usage_of_try(job, lost=not after.final))
             if after.final:
                 self._step.ended.append(job)
         for name, value in changes.items():
@@ -263,12 +264,12 @@ class Records:
 
     def remove(self, work: Work) -> None:
         """Remove a final job or sweep, which is not among the records, from the store; its key may be used again."""
-        self._step.removed += (work.id,)
+        self._gathered.setdefault("removed", []).append(work.id)
         self._keys.removed(work)
 
     def remove_pilot(self, pilot: Attempt) -> None:
         """Remove a pilot that was cleaned up, and is not in `pilots` any more, from the store."""
-        self._step.removed += (pilot.id.job,)
+        self._gathered.setdefault("removed", []).append(pilot.id.job)
 
     def note(self, now: Instant, job: JobId, kind: str, **details: Any) -> None:
         self._step.lines.append((job, now, kind, details, None))
@@ -278,7 +279,7 @@ class Records:
         self._step.lines.append((attempt.job, now, kind, details, (attempt, cluster)))
 
     def result(self, batch: ResultBatch) -> None:
-        self._step.results += (batch,)
+        self._gathered.setdefault("results", []).append(batch)
 
     def learn(self, learned: Learned) -> None:
         """Replace what was learned before."""
@@ -286,11 +287,11 @@ class Records:
 
     def use(self, entries: Iterable[Usage]) -> None:
         """Enter the usage of a pilot that was let go. That of a try is entered as the try ends."""
-        self._step.usage += tuple(entries)
+        self._gathered.setdefault("usage", []).extend(entries)
 
     def account(self, span: BatchSpan) -> None:
         """Replace the estimated usage of an attempt; without a usage entry of the attempt, nothing happens."""
-        self._step.accounted += (span,)
+        self._gathered.setdefault("accounted", []).append(span)
 
     def note_neighbours(self, neighbours: Mapping[str, Neighbour]) -> None:
         """Replace the records of these neighbours, or remove those of neighbours that are gone."""
@@ -301,7 +302,7 @@ class Records:
         self._commands.append(command)
 
     def hint(self, hint: Hint) -> None:
-        self._step.hints += (hint,)
+        self._gathered.setdefault("hints", []).append(hint)
 
     def new_place(self) -> tuple[JobId, int] | None:
         """Return an id that no job or sweep has had, and the next position at the tail of the wait queue.
@@ -313,7 +314,7 @@ class Records:
         if number >= FIRST_PILOT:
             return None
         self.counters = replace_counters(counters, {"next_job": number + 1, "next_position": position + 1})
-        self._step.new += (JobId(number),)
+        self._gathered.setdefault("new", []).append(number)
         return JobId(number), position
 
     def new_pilot_id(self) -> AttemptId | None:
@@ -482,6 +483,10 @@ class Records:
         step.number = self.steps = self.steps + 1
         if self._commands:
             step.commands, self._commands = tuple(self._commands), []
+        if self._gathered:
+            for name, found in self._gathered.items():
+                setattr(step, name, tuple(found))
+            self._gathered = {}
         if self.counters is not self._counters_taken:
             step.counters = self._counters_taken = self.counters
         for job in step.ended:
