@@ -18,6 +18,7 @@ from koalapy.model.errors import KoalaError
 if TYPE_CHECKING:
     from koalapy.testgrid import Status
     from koalapy.testgrid.lifecycle import Report
+    from koalapy.testgrid.sites import Site
 
 app = typer.Typer(
     name="testgrid",
@@ -50,6 +51,7 @@ def down(images: Images = False, as_json: Json = False) -> None:
     testgrid = _testgrid()
     with _reporting() as progress:
         progress("Removing the containers…")
+        testgrid.sites.down()
         testgrid.down(images)
     if as_json:
         print_json({"schema": "koala.testgrid-down/1", "images_removed": images})
@@ -91,6 +93,47 @@ def reset(as_json: Json = False) -> None:
         print_json({"schema": "koala.testgrid-reset/1", "idle": True})
     else:
         print_message("All nodes are idle.")
+
+
+sites = typer.Typer(
+    help="Run four koalads over the test grid that are linked as sites, three of them with a cluster each.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(sites, name="sites")
+
+
+@sites.command("up")
+def sites_up(as_json: Json = False) -> None:
+    """Start the test grid if it is not up, and the koalads of the sites; link them, and print their grids."""
+    testgrid = _testgrid()
+    with _reporting() as progress:
+        need_extra("sites", "A site")
+        testgrid.up(progress)
+        found = testgrid.sites.up(progress)
+    if as_json:
+        print_json({"schema": "koala.testgrid-sites/1", "sites": [_site_document(each) for each in found]})
+        return
+    rows = [(each.name, each.cluster or "-", each.grid) for each in found]
+    table(("SITE", "CLUSTER", "GRID"), rows)
+    print_message(f"`koala sites --grid {found[0].grid}` shows the neighbours of {found[0].name}.")
+
+
+@sites.command("down")
+def sites_down(as_json: Json = False) -> None:
+    """End the koalads of the sites, cancel their jobs, and remove their accounts and files."""
+    testgrid = _testgrid()
+    with _reporting() as progress:
+        progress("Removing the sites…")
+        testgrid.sites.down()
+    if as_json:
+        print_json({"schema": "koala.testgrid-sites/1", "sites": []})
+    else:
+        print_message("The sites are down.")
+
+
+def _site_document(site: "Site") -> dict[str, object]:
+    return {"name": site.name, "cluster": site.cluster, "grid": site.grid, "grid_file": str(site.grid_file)}
 
 
 def _testgrid() -> ModuleType:

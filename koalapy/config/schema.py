@@ -251,10 +251,8 @@ class Metrics(Section):
 def check_clusters(clusters: Mapping[str, Cluster]) -> Mapping[str, Cluster]:
     """Return the clusters of one grid.
 
-    Raises an error of the file if there are none, or if two have names or shared directories that are too alike.
+    Raises an error of the file if two have names or shared directories that are too alike.
     """
-    if not clusters:
-        raise wrong("names no cluster", "Describe at least one: `NAME: {batch: …, connect: …}`.")
     check_names_differ(clusters)
     _check_directories_differ(clusters)
     return clusters
@@ -308,6 +306,13 @@ class GridFile(Section):
     ] = Field(default=(), description="what is done regularly, and when")
     metrics: Metrics | None = Field(default=None, description="on a TCP port; without it on koalad's socket only")
     site: Site | None = Field(default=None, description="links with other people's koalads; without it there are none")
+
+    @model_validator(mode="after")
+    def _check_any(self) -> Self:
+        if not self.clusters and self.site is None:
+            advice = "Describe at least one: `NAME: {batch: …, connect: …}`. Only a site may have none."
+            raise wrong("names no cluster", advice, at=("clusters",))
+        return self
 
     @model_validator(mode="after")
     def _check_lent(self) -> Self:

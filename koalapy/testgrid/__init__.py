@@ -1,5 +1,6 @@
 """The test grid: real Slurm and Grid Engine clusters in containers, for trials and tests."""
 
+from koalapy.testgrid import sites
 from koalapy.testgrid.containers import Containers, Executed
 from koalapy.testgrid.errors import ContainersError
 from koalapy.testgrid.lifecycle import Status, down, reset, status, up
@@ -15,6 +16,7 @@ __all__ = [
     "down",
     "reserved",
     "reset",
+    "sites",
     "status",
     "up",
 ]

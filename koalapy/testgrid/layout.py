@@ -18,6 +18,7 @@ from koalapy.data import data_path
 NAME = os.environ.get("KOALA_TESTGRID") or "testgrid"  # several test grids may exist side by side
 PROJECT = f"koala-{NAME}"
 USER = "koala"
+SHARED = "/shared"
 NETWORKS: tuple["Network", ...] = ("cluster", "access")
 PBS_IMAGE = os.environ.get(
     "KOALA_TESTGRID_PBS_IMAGE", ""
@@ -37,11 +38,15 @@ Network = Literal["cluster", "access"]
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A cluster, and its settings in the grid file except `connect`."""
+    """A cluster, and its settings in the grid file except those that differ from user to user.
+
+    `has_shared_disk`: its nodes have homes of their own, and each user has a directory below SHARED.
+    """
 
     name: str
     batch: str
     settings: Mapping[str, str] = field(default_factory=dict)
+    has_shared_disk: bool = False
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -50,14 +55,14 @@ class Cluster:
 
 CLUSTERS = (
     Cluster("alpha", "slurm", {"queue": "batch"}),
-    Cluster("beta", "slurm", {"queue": "batch", "shared": f"/shared/{USER}"}),
+    Cluster("beta", "slurm", {"queue": "batch"}, has_shared_disk=True),
     Cluster("gamma", "sge", {"queue": "all.q", "parallel_environment": "mpi", "drmaa": "auto"}),
     Cluster("delta", "slurm", {"queue": "batch"}),
     *([Cluster("epsilon", "pbs", {"queue": "workq"})] if PBS_IMAGE else []),
 )
 MAIN = ("alpha", "beta", "gamma")  # the clusters of the main job, its tests and benchmarks
 # Settings with which beta is a Torque cluster in a grid file: Slurm emulates Torque's commands there.
-TORQUE: dict[str, str | int] = {"batch": "torque", "shared": f"/shared/{USER}/torque", "processors_per_node": 4}
+TORQUE: dict[str, str | int] = {"batch": "torque", "shared": f"{SHARED}/{USER}/torque", "processors_per_node": 4}
 HEADS = tuple(cluster.name for cluster in CLUSTERS)
 
 

@@ -27,8 +27,8 @@ def exchange_keys(containers: Containers) -> dict[str, str]:
 
     The keys are transferred by the engine's API, so that no first connection has to be trusted.
     """
-    public = state.public_key()
-    return dict(on_each(layout.HEADS, lambda head: _exchange_keys(containers, head, public)))
+    public = state.public_key(state.identity_file())
+    return dict(on_each(layout.HEADS, lambda head: exchange_keys_with(containers, head, public)))
 
 
 def log_in(host_keys: dict[str, str]) -> None:
@@ -57,7 +57,8 @@ def _try_job(containers: Containers, cluster: Cluster) -> Executed:
     return containers.exec(cluster.name, ["timeout", str(TRY_TIMEOUT_S), "/opt/testgrid/try-job"], layout.USER)
 
 
-def _exchange_keys(containers: Containers, head: str, public: str) -> tuple[str, str]:
+def exchange_keys_with(containers: Containers, head: str, public: str) -> tuple[str, str]:
+    """Install a public key on one head node, and return the head's address and host key."""
     # The start script makes the host key, and the container may have started only now.
     script = """
         until [ -e /etc/ssh/testgrid_keys ] && [ -e /etc/ssh/ssh_host_ed25519_key.pub ]; do sleep 0.1; done

@@ -35,17 +35,17 @@ def known_hosts_file() -> Path:
     return directory() / "known_hosts"
 
 
-def public_key() -> str:
-    """Return the public key as a line of `authorized_keys`. The first call makes the key pair."""
-    if not identity_file().exists():
-        _make_key_pair()
-    return Path(f"{identity_file()}.pub").read_text().strip()
+def public_key(identity: Path) -> str:
+    """Return the public key of a private one as a line of `authorized_keys`. The first call makes the key pair."""
+    if not identity.exists():
+        _make_key_pair(identity)
+    return Path(f"{identity}.pub").read_text().strip()
 
 
 def write_known_hosts(host_keys: Mapping[str, str]) -> None:
     """Write the known hosts file. `host_keys`: lines such as `ssh-ed25519 AAAA…`, by address."""
     lines = [f"{address} {key}\n" for address, key in host_keys.items()]
-    _write(known_hosts_file(), "".join(lines).encode(), 0o600)
+    write(known_hosts_file(), "".join(lines).encode(), 0o600)
 
 
 def write_grid_file(addresses: Mapping[str, str]) -> Path:
@@ -53,9 +53,12 @@ def write_grid_file(addresses: Mapping[str, str]) -> Path:
 
     All paths in the file are absolute.
     """
-    clusters = {cluster.name: _grid_entry(cluster, addresses[cluster.name]) for cluster in layout.CLUSTERS}
+    clusters = {
+        cluster.name: grid_entry(cluster, addresses[cluster.name], layout.USER, identity_file())
+        for cluster in layout.CLUSTERS
+    }
     document = {"grid": layout.NAME, "clusters": clusters}
-    _write(grid_file(), yaml.safe_dump(document, sort_keys=False).encode(), 0o600)
+    write(grid_file(), yaml.safe_dump(document, sort_keys=False).encode(), 0o600)
     return grid_file()
 
 
@@ -76,28 +79,31 @@ def reserved(purpose: str = "in-use") -> Iterator[None]:
         yield
 
 
-def _grid_entry(cluster: layout.Cluster, address: str) -> dict[str, str]:
+def grid_entry(cluster: layout.Cluster, address: str, user: str, identity: Path) -> dict[str, str]:
+    """Return the entry of a cluster in the grid file of one of its users. `identity`: the user's private key."""
     return {
         "batch": cluster.batch,
-        "connect": f"ssh://{layout.USER}@{address}",
+        "connect": f"ssh://{user}@{address}",
         **cluster.settings,
-        "identity": str(identity_file()),
+        **({"shared": f"{layout.SHARED}/{user}"} if cluster.has_shared_disk else {}),
+        "identity": str(identity),
         "known_hosts": str(known_hosts_file()),
     }
 
 
-def _make_key_pair() -> None:
+def _make_key_pair(identity: Path) -> None:
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     # The private key is written last: if it exists, the public key exists too.
-    _write(Path(f"{identity_file()}.pub"), public + f" {layout.PROJECT}\n".encode(), 0o644)
-    _write(identity_file(), private, 0o600)
+    write(Path(f"{identity}.pub"), public + f" {layout.PROJECT}\n".encode(), 0o644)
+    write(identity, private, 0o600)
 
 
-def _write(path: Path, content: bytes, mode: int) -> None:
+def write(path: Path, content: bytes, mode: int) -> None:
+    """Write a file whole or not at all."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "wb") as file:

@@ -192,8 +192,8 @@ def test_without_registry_and_debootstrap_the_base_image_is_refused_in_one_sente
 
 
 def test_the_key_pair_is_made_once_for_its_owner_alone() -> None:
-    line = state.public_key()
-    assert state.public_key() == line
+    line = state.public_key(state.identity_file())
+    assert state.public_key(state.identity_file()) == line
     assert stat.S_IMODE(os.stat(state.identity_file()).st_mode) == 0o600
     assert stat.S_IMODE(os.stat(state.directory()).st_mode) == 0o700
     key = paramiko.Ed25519Key.from_private_key(io.StringIO(state.identity_file().read_text()))
@@ -232,7 +232,7 @@ def test_a_relative_state_home_still_gives_absolute_files(tmp_path: Path, monkey
 
 
 def test_known_hosts_are_what_ssh_reads() -> None:
-    key = state.public_key().rpartition(" ")[0]
+    key = state.public_key(state.identity_file()).rpartition(" ")[0]
     state.write_known_hosts({"10.0.0.1": key})
     known = paramiko.HostKeys(str(state.known_hosts_file()))
     assert known.check("10.0.0.1", paramiko.Ed25519Key(filename=str(state.identity_file())))
