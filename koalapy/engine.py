@@ -92,7 +92,7 @@ from koalapy.scheduler import preemption
 from koalapy.scheduler.blocked_ahead import Overtaken
 from koalapy.scheduler.passes import Passes
 from koalapy.scheduler.schedule import Claim, ClaimChoice, Decision, EndChoices, Policies, Reject
-from koalapy.sites import borrowing, lending, neighbours, receiving, sending
+from koalapy.sites import borrowing, lending, neighbours, receiving, requests, sending
 
 Reaction = Callable[[Core, Instant, Any], None]
 
@@ -135,7 +135,7 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         NeighbourLost: (neighbours.on_lost,),
         LeaseEndRequested: (neighbours.on_end_requested,),
         FreeReported: (neighbours.on_free_reported,),
-        RequestDelegated: (lending.on_delegated,),
+        RequestDelegated: (requests.on_delegated,),
         RequestCancelled: (lending.on_given_back,),
         LeaseReturned: (lending.on_given_back,),
         RequestRejected: (borrowing.on_rejected,),
@@ -183,6 +183,7 @@ class Engine:
         self.core = core = Core(settings, snapshot)
         newest = JobId(snapshot.counters.next_job - 1)
         self._policies = policies
+        core.neighbours.policies = policies.sites
         self._passes = Passes(core.queue, core.information, settings, policies, newest, core.matching)
         self._run_list_step = RunListStep(core)
         self._expiry: Instant | None = None  # when the first measurement becomes too old while jobs wait
@@ -231,6 +232,7 @@ class Engine:
             turns.settle(core, now)
         if core.records.counters.doubtful_below:
             restored_store.bind_waiting(core, now)
+        requests.step(core, now)
         if core.dirty and not core.startup_gate.awaited(now):
             for preempting in preemption.decide(core, now, self._policies):
                 self._carry_out_preemption(now, preempting)

@@ -11,7 +11,7 @@ class Lease(TypedDict):
     """A lease, or the request for it."""
 
     name: str
-    """Of its cluster at the borrower; at the lender, of the pilot that holds it."""
+    """Of its cluster at the borrower; at the lender, of the pilot that holds it; one that is passed on has two rows."""
     direction: Literal["lent", "borrowed"]
     neighbour: str
     reachable: bool
@@ -21,8 +21,12 @@ class Lease(TypedDict):
     processors: int
     on: str | None
     """The cluster whose processors are lent; null for a borrowed one."""
-    job: int
-    """For which it was borrowed; at the lender, that which holds it."""
+    beyond: str | None
+    """The neighbour on the other side, of a lease that is passed on."""
+    links: int
+    """From where the processors are to this site; 0 before it is bound."""
+    job: int | None
+    """For which it was borrowed; at the lender, that which holds it; null for one that is passed on."""
     asked_at: Instant
     bound_at: Instant | None
     ends_at: Instant | None

@@ -76,7 +76,8 @@ def _print(found: "LeasesAnswer") -> None:
 
 
 def _row(each: "Lease") -> tuple[object, ...]:
-    jobs = ", ".join(map(str, each["jobs"] or [each["job"]]))
+    jobs = None if each["job"] is None else ", ".join(map(str, each["jobs"] or [each["job"]]))
+    place = each["on"] if each["beyond"] is None else f"site {each['beyond']}"
     ends = None if each["ends_at"] is None else shown(each["ends_at"])
     state = each["state"] if each["reachable"] else f"{each['state']}, out of reach"
-    return each["name"], each["direction"], each["neighbour"], state, each["processors"], each["on"], ends, jobs
+    return each["name"], each["direction"], each["neighbour"], state, each["processors"], place, ends, jobs

@@ -7,7 +7,7 @@ from koalapy.config.schema import Cluster, GridFile
 from koalapy.config.site import Site
 from koalapy.model import cluster as model
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.lease import Borrow, Lend
+from koalapy.model.lease import Borrow, Delegation, Lend
 from koalapy.model.sent import RunTerms
 from koalapy.model.settings import GRACE, Preempt, Scavenging, Settings
 from koalapy.model.units import SECOND, Duration
@@ -49,6 +49,7 @@ def engine_settings(grid: GridFile) -> Settings:
         lend=_lend(grid.site),
         borrow=_borrow(grid.site),
         run=_run(grid.site),
+        delegation=_delegation(grid.site),
     )
 
 
@@ -58,7 +59,7 @@ def _lend(site: Site | None) -> Lend | None:
     found = site.lend
     return Lend(
         to=found.to, processors=found.processors, clusters=found.clusters, walltime=found.walltime,
-        lost_after=found.lost_after,
+        lost_after=found.lost_after, pass_on=found.pass_on, strangers=found.strangers,
     )  # fmt: skip
 
 
@@ -70,6 +71,15 @@ def _run(site: Site | None) -> RunTerms | None:
     if site is None or site.run is None:
         return None
     return RunTerms(**{name: value for name, value in dict(site.run).items() if name != "isolation"})
+
+
+def _delegation(site: Site | None) -> Delegation:
+    if site is None:
+        return Delegation()
+    rules, served = site.delegation, site.matchmaking
+    return Delegation(
+        policy=rules.policy, targets=rules.targets, dttl=rules.dttl, dispatching=served.policy, interval=served.interval
+    )
 
 
 def cluster_config(grid: GridFile, name: str) -> dict[str, Any]:

@@ -8,15 +8,26 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from koalapy.config.names import GridName, check_names_differ, is_name
-from koalapy.config.values import File
+from koalapy.config.values import File, registered_word
 from koalapy.model.errors import RequestError
-from koalapy.model.lease import ASK_AGAIN, BORROW_AFTER, LEASE_IDLE, LONGEST_LEASE, LOST_AFTER, PILOT, SHORTEST_LEASE
+from koalapy.model.lease import (
+    ASK_AGAIN,
+    BORROW_AFTER,
+    DTTL,
+    LEASE_IDLE,
+    LONGEST_LEASE,
+    LOST_AFTER,
+    MOST_LINKS,
+    PILOT,
+    SHORTEST_LEASE,
+)
 from koalapy.model.neighbour import Relation
 from koalapy.model.request import DEFAULT_PRIORITY, LOWEST_PRIORITY
 from koalapy.model.sent import MOST_RECEIVED
 from koalapy.model.textfile.document import Document, Plain
 from koalapy.model.textfile.fields import (
     Between,
+    Flag,
     Line,
     Number,
     Positive,
@@ -31,8 +42,10 @@ from koalapy.model.textfile.fields import (
 )
 from koalapy.model.textfile.validation import validate
 from koalapy.model.textfile.words import shown
-from koalapy.model.units import SECOND
+from koalapy.model.units import SECOND, Duration
 
+SITE_POLICIES = ("delegation", "targets", "dispatching")  # the groups of their entry points
+_NAME = WithJsonSchema({"type": "string"})  # of a registered policy
 _PIN = re.compile(r"sha256:[0-9a-f]{64}")
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[A-Za-z0-9.-]+)):(?P<port>\d{1,5})", re.ASCII)
 _LINE = "koala-site/1"
@@ -98,6 +111,12 @@ class Lending(Section):
     lost_after: Annotated[Span, lasting(SHORTEST_LEASE)] = Field(
         default=LOST_AFTER, description="a lease ends once its borrower was out of reach for so long"
     )
+    pass_on: Flag = Field(
+        default=False, description="requests that cannot be served here go on to the other neighbours"
+    )
+    strangers: Flag = Field(
+        default=False, description="requests that a neighbour passes on for another site are served too"
+    )
     isolation: Annotated[Isolation, one_of(Isolation)] = Field(
         description="how this account is hidden from borrowers' programs; none: they may do what you may"
     )
@@ -131,6 +150,29 @@ class Borrowing(Section):
     again: Annotated[Span, lasting(SECOND)] = Field(
         default=ASK_AGAIN, description="a neighbour that refused a job is asked again after so long"
     )
+
+
+class Delegating(Section):
+    """How requests go from site to site."""
+
+    policy: Annotated[str, registered_word("delegation", "delegation policy"), _NAME] = Field(
+        default="fcfs", description="whose request goes first"
+    )
+    targets: Annotated[str, registered_word("targets", "target policy"), _NAME] = Field(
+        default="nearest", description="which neighbour is asked first"
+    )
+    dttl: Annotated[Number, Between(1, MOST_LINKS)] = Field(
+        default=DTTL, description="over how many links a request may go"
+    )
+
+
+class Matchmaking(Section):
+    """How neighbours' requests are served."""
+
+    policy: Annotated[str, registered_word("dispatching", "dispatching policy"), _NAME] = Field(
+        default="fcfs", description="whose request is served first"
+    )
+    interval: Span = Field(default=Duration(0), description="requests are collected for so long before they are served")
 
 
 class Neighbour(Section):
@@ -169,6 +211,8 @@ class Site(Section):
     lend: Lending | None = Field(default=None, description="what neighbours may borrow; without it nothing is lent")
     borrow: Borrowing | None = Field(default=None, description="when neighbours are asked; without it never")
     run: Running | None = Field(default=None, description="whose jobs are run here; without it nobody's")
+    delegation: Delegating = Delegating()
+    matchmaking: Matchmaking = Matchmaking()
 
     @model_validator(mode="after")
     def _check_neighbours(self) -> Self:

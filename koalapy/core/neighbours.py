@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from koalapy.model.events import NeighbourEvent, NeighbourJoined, NeighbourMessage
-from koalapy.model.lease import Lease
+from koalapy.model.lease import Lease, Origin
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import Instant
+from koalapy.policies.sites import SitePolicies
 
 
 class Neighbours:
@@ -17,6 +18,8 @@ class Neighbours:
     the records that have changed in this step, by name. `apart_since`: those with leases and without a session, since
     when. `ask_at`: when neighbours may be asked again for jobs that wait. `look_at`: when leases are looked after next.
     `idle_since`: by cluster the borrowed leases on which nothing runs, since when. `asked`: the requests so far.
+    `seen`: the requests of neighbours in the past hour, the oldest first. `match_at`: when those are served that wait.
+    `policies`: those that the grid file names.
     """
 
     def __init__(self, neighbours: Iterable[Neighbour]) -> None:
@@ -29,12 +32,15 @@ class Neighbours:
         self.look_at: Instant | None = None
         self.idle_since: dict[str, Instant] = {}
         self.asked = 0
+        self.seen: dict[Origin, Instant] = {}
+        self.match_at: Instant | None = None
+        self.policies = SitePolicies()
 
     def inherit(self, before: "Neighbours") -> None:
         """Take over the sessions of the engine that this one replaces."""
         self.connected = {name: None for name in before.connected if name in self.records}
         self.report_at, self.apart_since = before.report_at, before.apart_since
-        self.idle_since, self.asked = before.idle_since, before.asked
+        self.idle_since, self.asked, self.seen = before.idle_since, before.asked, before.seen
 
     def put(self, neighbour: Neighbour) -> None:
         self.records[neighbour.name] = neighbour
@@ -47,13 +53,24 @@ class Neighbours:
         """Return the lease of this number; None without one."""
         return next((each for each in self.records[name].leases if each.number == number and each.lent is lent), None)
 
+    def beyond(self, lease: Lease) -> Lease | None:
+        """Return the record of a lease over the other link of this site; None if there is none, any more."""
+        if lease.beyond is None or lease.beyond[0] not in self.records:
+            return None
+        return self.lease(*lease.beyond, lent=not lease.lent)
+
     def put_lease(self, name: str, lease: Lease) -> None:
         """Add a lease, or replace it."""
         others = [each for each in self.records[name].leases if (each.number, each.lent) != (lease.number, lease.lent)]
         self.change(name, leases=(*others, lease))
 
     def drop_lease(self, name: str, lease: Lease) -> None:
-        self.change(name, leases=tuple(each for each in self.records[name].leases if each is not lease))
+        self.change(
+            name,
+            leases=tuple(
+                each for each in self.records[name].leases if (each.number, each.lent) != (lease.number, lease.lent)
+            ),
+        )
 
     def leases(self, lent: bool) -> list[tuple[str, Lease]]:
         """Return all leases of this direction, each with its neighbour."""

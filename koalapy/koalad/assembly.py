@@ -319,6 +319,8 @@ class Koalad:
         _log_recovered(self.service.committed(change))
         self.pilots.committed(change)
         self.leases.committed(change)
+        if self.sites is not None:
+            self.sites.links.committed(change)
         if change.removed:
             self._written.remove_soon(change.removed)
         self._foreign.log(self._clock.now(), self._driver.engine.core.foreign.foreign)

@@ -6,6 +6,7 @@ from pathlib import Path
 from koalapy.config import SWEEP_POLICIES, GridFile, read_grid
 from koalapy.config.maintenance import MAINTENANCE
 from koalapy.config.preempt import VACATING
+from koalapy.config.site import SITE_POLICIES
 from koalapy.locations import read_file
 from koalapy.model.errors import RequestError
 from koalapy.registry import registered
@@ -41,6 +42,9 @@ def _stat(path: Path) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
+_GROUPS = (*SWEEP_POLICIES, *SITE_POLICIES, MAINTENANCE, VACATING)
+
+
 def read_grid_file(path: Path) -> GridFile:
     """Read and check a grid file. Raises RequestError with file, line and advice."""
     return read_grid(
@@ -49,5 +53,5 @@ def read_grid_file(path: Path) -> GridFile:
         list(registered("koalapy.batch_systems")),
         queueing=list(registered("koalapy.queueing")),
         placement=list(registered("koalapy.placement")),
-        policies={group: list(registered(f"koalapy.{group}")) for group in (*SWEEP_POLICIES, MAINTENANCE, VACATING)},
+        policies={group: list(registered(f"koalapy.{group}")) for group in _GROUPS},
     )

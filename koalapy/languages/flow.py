@@ -192,6 +192,7 @@ def job_request(job: JobKeys, name: str, directory: str) -> Request:
         notify=None if job.notify is None else notify_of(job.notify),
         interactive=job.interactive,
         site=job.site,
+        dttl=job.dttl,
     )
 
 

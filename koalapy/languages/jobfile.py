@@ -30,6 +30,7 @@ from koalapy.languages.paths import (
 )
 from koalapy.model.identity import FIRST_PILOT, MAX_COMPONENTS
 from koalapy.model.labels import KEY, LONGEST_KEY, LONGEST_VALUE, MOST_LABELS, InvalidLabel, check_key, check_value
+from koalapy.model.lease import MOST_LINKS
 from koalapy.model.request import (
     DEFAULT_PRIORITY,
     FOREVER,
@@ -403,6 +404,9 @@ class JobKeys(Section):
     )
     communication: Annotated[Communication, one_of(Communication)] = Field(
         default=Communication.ALL, description="none: components may lie in different networks"
+    )
+    dttl: Annotated[Number, Between(0, MOST_LINKS)] | None = Field(
+        default=None, description="over how many links neighbouring sites are asked for processors; the grid file's"
     )
     stage_in: Annotated[tuple[StagedIn, ...], Field(strict=False), Files] = Field(
         default=(), description="files, directories and patterns: what every component gets"

@@ -30,6 +30,7 @@ def job_mapping(found: Request) -> dict[str, Any]:
         "relax_after": None if found.relax_after is None else format_duration(found.relax_after),
         "on_error": "n" if found.retrials == FOREVER else found.retrials,
         "keep_output": None if found.keep_output is None else str(found.keep_output),
+        "dttl": found.dttl,
         "interactive": None if found.interactive is None else str(found.interactive),
         "site": found.site,
         "notify": [notify_mapping(each) for each in found.notify or ()],

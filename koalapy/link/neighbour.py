@@ -67,6 +67,7 @@ from koalapy.model.events import (
     SentJobReported,
 )
 from koalapy.model.identity import JobId, origin_of_site
+from koalapy.model.lease import Origin
 from koalapy.model.request import Request
 from koalapy.model.sent import Sent, SentChange, why_not_sent
 from koalapy.model.states import JobState
@@ -243,14 +244,17 @@ def _body(command: NeighbourCommand) -> Any:
             return FreeProcessors(command.processors)
         case DelegateRequest():
             per_node, memory = command.processors_per_node or 0, command.memory or 0
-            return LeaseRequest(command.lease, command.processors, command.walltime, per_node, memory)
+            return LeaseRequest(
+                command.lease, command.processors, command.walltime, *command.origin, command.dttl, command.within,
+                per_node, memory,
+            )  # fmt: skip
         case CancelRequest():
             return LeaseCancel(command.lease)
         case RejectRequest():
             reason = command.reason
             return LeaseRejection(command.lease, reason.code, reason.message, command.processors)
         case OfferLease():
-            return LeaseOffer(command.lease, command.lasts)
+            return LeaseOffer(command.lease, command.lasts, command.length)
         case ReturnLease():
             return LeaseReturn(command.lease)
         case EndLease():
@@ -270,7 +274,8 @@ def _event(neighbour: str, instance: str, number: int, body: Any) -> NeighbourEv
         case LeaseRequest():
             return RequestDelegated(
                 **of, lease=body.lease, processors=body.processors, walltime=Duration(body.walltime),
-                processors_per_node=body.per_node or None, memory=body.memory or None,
+                origin=Origin(body.site or neighbour, body.request, body.round), dttl=body.dttl,
+                within=Duration(body.within), processors_per_node=body.per_node or None, memory=body.memory or None,
             )  # fmt: skip
         case LeaseCancel():
             return RequestCancelled(**of, lease=body.lease)
@@ -278,7 +283,7 @@ def _event(neighbour: str, instance: str, number: int, body: Any) -> NeighbourEv
             reason = Reason(body.code, "cluster", body.message, "")
             return RequestRejected(**of, lease=body.lease, reason=reason, processors=body.processors)
         case LeaseOffer():
-            return LeaseOffered(**of, lease=body.lease, lasts=Duration(body.lasts))
+            return LeaseOffered(**of, lease=body.lease, lasts=Duration(body.lasts), length=body.length)
         case LeaseReturn():
             return LeaseReturned(**of, lease=body.lease)
         case LeaseEnd():

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from koalapy_adapters.messages import OpenStream, StreamReset, StreamState, readers, to_json
 from koalapy_adapters.messages.fields import Body, Count, Json, Line, Name, Number, Processors, whole
 
-SITE_PROTOCOL = 1
+from koalapy.model.lease import MOST_LINKS
+
+SITE_PROTOCOL = 2
 
 if TYPE_CHECKING:
     Session = int
+    Links = int  # of a chain
 else:
     Session = whole(1, 1 << 62)
+    Links = whole(0, MOST_LINKS)
 
 
 class SiteHello(NamedTuple):
@@ -61,11 +65,20 @@ class FreeProcessors(NamedTuple):
 
 
 class LeaseRequest(NamedTuple):
-    """The body of a DelegateRequest. `walltime`: microseconds. `per_node`, `memory` (bytes a processor): 0 for any."""
+    """The body of a DelegateRequest. `walltime`, `within`: microseconds.
+
+    `per_node`, `memory` (bytes a processor): 0 for any. `site`, `request` and `round` are the request's origin; its
+    site is '' if it is the sender.
+    """
 
     lease: Number
     processors: Processors
     walltime: Count
+    site: Name
+    request: Count
+    round: Count
+    dttl: Links
+    within: Count
     per_node: Count = 0
     memory: Count = 0
 
@@ -86,10 +99,11 @@ class LeaseRejection(NamedTuple):
 
 
 class LeaseOffer(NamedTuple):
-    """The body of an OfferLease. `lasts`: microseconds from now on."""
+    """The body of an OfferLease. `lasts`: microseconds from now on. `length`: the links of the chain."""
 
     lease: Number
     lasts: Count
+    length: Links = 1
 
 
 class LeaseReturn(NamedTuple):

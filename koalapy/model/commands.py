@@ -11,6 +11,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId, origin_of_site
 from koalapy.model.intervals import Intervals
+from koalapy.model.lease import Origin
 from koalapy.model.matching import Question
 from koalapy.model.notification import Notification
 from koalapy.model.parameters import Space
@@ -207,13 +208,17 @@ class ReportFree:
 class DelegateRequest:
     """Ask a neighbour for a lease of this number. The answer is RequestRejected or LeaseOffered.
 
-    `memory`: bytes per processor.
+    `memory`: bytes per processor. `origin`: the request as all sites know it; its site is '' if it is this one. `dttl`:
+    the links that it may pass beyond the neighbour. `within`: how long an answer is waited for.
     """
 
     neighbour: str
     lease: int
     processors: int
     walltime: Duration
+    origin: Origin
+    dttl: int
+    within: Duration
     processors_per_node: int | None = None
     memory: int | None = None
 
@@ -241,11 +246,12 @@ class RejectRequest:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferLease:
-    """Answer a neighbour's request: its lease is bound. `lasts`: how long."""
+    """Answer a neighbour's request: its lease is bound. `lasts`: how long. `length`: the links of its chain."""
 
     neighbour: str
     lease: int
     lasts: Duration
+    length: int = 1
 
 
 @fast_frozen

@@ -9,6 +9,7 @@ from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.job import Job
+from koalapy.model.lease import Origin
 from koalapy.model.matching import Answer
 from koalapy.model.neighbour import Relation
 from koalapy.model.notification import NotificationId, Outcome
@@ -141,7 +142,7 @@ class FreeReported:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestDelegated:
-    """A neighbour asks for a lease; see DelegateRequest."""
+    """A neighbour asks for a lease; see DelegateRequest. The site of `origin` is the neighbour, or one behind it."""
 
     neighbour: str
     instance: str
@@ -149,6 +150,9 @@ class RequestDelegated:
     lease: int
     processors: int
     walltime: Duration
+    origin: Origin
+    dttl: int
+    within: Duration
     processors_per_node: int | None = None
     memory: int | None = None
 
@@ -180,13 +184,14 @@ class RequestRejected:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseOffered:
-    """A neighbour holds a lease for this site. `lasts`: how long, since it sent the offer."""
+    """A neighbour holds a lease for this site. `lasts`: how long, since it sent the offer. `length`: see OfferLease."""
 
     neighbour: str
     instance: str
     number: int
     lease: int
     lasts: Duration
+    length: int = 1
 
 
 @fast_frozen

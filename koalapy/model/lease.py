@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
@@ -15,6 +16,8 @@ LEASE_IDLE = MINUTE
 LOST_AFTER = Duration(3 * MINUTE)
 ASK_AGAIN = MINUTE
 SHORTEST_LEASE = Duration(MINUTE)
+DTTL = 4
+MOST_LINKS = 16  # of a chain
 _MARGIN = Duration(5 * MINUTE)  # for the start of the KCM on the lease, and the margin of its batch jobs
 _LAST = Duration(5 * SECOND)  # so that the pilot's program ends before anything ends it
 
@@ -24,7 +27,8 @@ class Lend:
     """The processors that this site lends: to the sites `to`, at most `processors` at a time, of these clusters.
 
     `clusters`: all of the grid file if there are none. `walltime`: the longest lease. `lost_after`: a lease of a
-    borrower that is out of reach for so long ends.
+    borrower that is out of reach for so long ends. `pass_on`: requests that cannot be served here go on to other
+    neighbours. `strangers`: requests that a neighbour passes on for another site are served too.
     """
 
     to: tuple[str, ...]
@@ -32,6 +36,8 @@ class Lend:
     clusters: tuple[str, ...] = ()
     walltime: Duration = LONGEST_LEASE
     lost_after: Duration = LOST_AFTER
+    pass_on: bool = False
+    strangers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,45 +54,45 @@ class Borrow:
     again: Duration = ASK_AGAIN
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delegation:
+    """The rules by which requests go to neighbours, and are served here (SC'07, sections 4.3 and 4.4).
+
+    `policy`, `targets` and `dispatching` name registered policies: whose turn it is to ask, whom it asks first, and
+    which request of a neighbour is served first. `dttl`: the most links that a request may pass, of this site or of
+    another one. `interval`: requests of neighbours wait for the next full interval; 0 for none.
+    """
+
+    policy: str = "fcfs"
+    targets: str = "nearest"
+    dttl: int = DTTL
+    dispatching: str = "fcfs"
+    interval: Duration = Duration(0)
+
+
 class LeaseState(StrEnum):
     """The state of a request or its lease at one side of a link. What is over at the lender has no record any more.
 
     asked -> bound, closing, or nothing if it is rejected; bound -> closing, over; closing -> over (the borrower)
-    binding -> bound, closing; bound -> closing, and then nothing (the lender)
+    asked -> binding, bound, closing; binding -> bound, closing; bound -> closing, and then nothing (the lender)
     """
 
-    ASKED = "asked"  # the lender has not answered yet
+    ASKED = "asked"  # the lender has not answered yet; at the lender: it has asked the next site, or has yet to decide
     BINDING = "binding"  # the lender's pilot does not run yet
     BOUND = "bound"
     CLOSING = "closing"  # it was cancelled or returned, or is being ended by the lender
     OVER = "over"  # nothing runs on it for certain; its cluster leaves the borrower's grid
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """The record of a lease, or of the resource request for it, at one side.
+class Origin(NamedTuple):
+    """A resource request as all sites of a chain know it: its first site, its number there, and its round.
 
-    `number`: the borrower's; with `lent` it is unique for a neighbour. `job`: at the borrower that for which it was
-    requested, at the lender the pilot that holds it. `ends_at`: once it is bound, by the clock of this side.
+    A new round begins when the first site asks its neighbours once more, so that they take the request again.
     """
 
+    site: str
     number: int
-    lent: bool
-    job: JobId
-    processors: int
-    state: LeaseState
-    asked_at: Instant
-    bound_at: Instant | None = None
-    ends_at: Instant | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """Why a neighbour did not serve a waiting job, and since when that is known."""
-
-    job: JobId
-    at: Instant
-    reason: Reason
+    round: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +103,64 @@ class Wanted:
     walltime: Duration
     processors_per_node: int | None = None
     memory: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A neighbour's request, as long as it may be passed on.
+
+    `dttl`: the links that it may still pass. `answer_by`: when the neighbour ceases to wait. `rejected_by`: the
+    neighbours of this site that have rejected it.
+    """
+
+    origin: Origin
+    want: Wanted
+    dttl: int
+    answer_by: Instant
+    rejected_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The record of a lease, or of the resource request for it, at one side.
+
+    `number`: the borrower's; with `lent` it is unique for a neighbour. `job`: at the borrower that for which it was
+    requested, at the lender the pilot that holds it. `ends_at`: once it is bound, by the clock of this side.
+
+    A site between two others has two records, without a job: one of what it lends to the one, and one of what it
+    borrows of the other. `beyond`: the neighbour and number of the other record. `asked`: the request, at a lender.
+    `length`: the links of the chain from where the processors are to here. `why`: why this site ends it.
+    `round`: at the borrower, see Origin.
+    """
+
+    number: int
+    lent: bool
+    job: JobId | None
+    processors: int
+    state: LeaseState
+    asked_at: Instant
+    bound_at: Instant | None = None
+    ends_at: Instant | None = None
+    beyond: tuple[str, int] | None = None
+    asked: Asked | None = None
+    length: int = 0
+    why: Reason | None = None
+    round: int = 0
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether a neighbour has asked for it, and this site has yet to look for processors."""
+        return self.lent and self.state is LeaseState.ASKED and self.beyond is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a neighbour did not serve a waiting job, and since when that is known. `round`: see Origin."""
+
+    job: JobId
+    at: Instant
+    reason: Reason
+    round: int = 0
 
 
 def lease_cluster(lender: str, number: int) -> str:
@@ -120,6 +184,8 @@ def is_held(cluster: str) -> bool:
 def wanted(request: Request, barrier_timeout: Duration) -> Wanted | Reason:
     """Return what a lease for the whole job must have; or why no lease can serve it."""
     components = request.components
+    if request.dttl == 0:
+        return _unfit("It has the DTTL 0.")
     if request.pilot is not None or request.parameters is not None or request.jobs:
         return _unfit("Only a job of components can be placed on borrowed processors.")
     if any(each.cluster for each in components):

@@ -174,6 +174,7 @@ class Request:
     again, None for the grid file's maximum. `jobs`: set for a flow, which has no components of its own. `pilot`: set
     for a pilot, whose program only waits. `interactive`: set for a job to whose first process a person may attach.
     `site`: the neighbour that runs the job, or the flow of its `jobs`; None for this site.
+    `dttl`: over how many links neighbouring sites are asked for processors for it; None for the grid file's.
     """
 
     name: str
@@ -200,6 +201,7 @@ class Request:
     on_failure: OnFailure = OnFailure.CONTINUE
     interactive: Interactive | None = None
     site: str | None = None
+    dttl: int | None = None
 
     @property
     def type(self) -> RequestType:

@@ -1,11 +1,11 @@
 """The settings that the engine's decisions depend on, as the grid file gives them, and their defaults."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.hours import Offsets
-from koalapy.model.lease import Borrow, Lend
+from koalapy.model.lease import Borrow, Delegation, Lend
 from koalapy.model.request import DEFAULT_PRIORITY
 from koalapy.model.sent import RunTerms
 from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Duration
@@ -84,7 +84,7 @@ class Settings:
     component at its barrier until release. A job is resubmitted while its failures do not exceed their maximum.
     `grace`: the time that a program has between SIGTERM and SIGKILL. `lend`, `borrow`: what is lent to neighbouring
     sites, and when they are asked; None: nothing, and never. `run`: the terms on which jobs of neighbouring sites are
-    run; None: none are.
+    run; None: none are. `delegation`: how requests go from site to site.
     """
 
     clusters: tuple[ClusterSettings, ...]
@@ -104,3 +104,4 @@ class Settings:
     lend: Lend | None = None
     borrow: Borrow | None = None
     run: RunTerms | None = None
+    delegation: Delegation = field(default_factory=Delegation)

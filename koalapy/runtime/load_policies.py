@@ -7,6 +7,7 @@ import structlog
 
 from koalapy.model.settings import Settings
 from koalapy.policies.scavenging import ScavengingPolicies
+from koalapy.policies.sites import SitePolicies
 from koalapy.registry import load, registered
 from koalapy.scheduler.schedule import Policies
 
@@ -14,11 +15,16 @@ _LOG = structlog.get_logger()
 
 
 def policies(settings: Settings) -> Policies:
-    """Return the policies for jobs that the grid file names."""
+    """Return the policies for jobs, and for requests between sites, that the grid file names."""
     return Policies(
         load("koalapy.placement", settings.placement),
         load("koalapy.queueing", settings.queue),
         load("koalapy.vacating", settings.preempt.policy),
+        SitePolicies(
+            load("koalapy.delegation", settings.delegation.policy),
+            load("koalapy.targets", settings.delegation.targets),
+            load("koalapy.dispatching", settings.delegation.dispatching),
+        ),
     )
 
 

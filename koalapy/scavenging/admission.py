@@ -8,7 +8,7 @@ from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
 from koalapy.policies.admission import AdmissionPolicy, AdmissionState, admission_error
-from koalapy.scavenging.policy_calls import call_policy
+from koalapy.policies.calls import call_policy
 from koalapy.scavenging.shares import nodes_wanted
 
 

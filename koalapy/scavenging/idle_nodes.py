@@ -13,8 +13,8 @@ from koalapy.model.hours import offset_at
 from koalapy.model.learned import Learned
 from koalapy.model.settings import DYNAMIC
 from koalapy.model.units import Instant
+from koalapy.policies.calls import call_policy
 from koalapy.policies.idleness import Allowance, ClusterNodes, IdlenessPolicy, allowance_error
-from koalapy.scavenging.policy_calls import call_policy
 from koalapy.scavenging.prediction import Prediction
 
 

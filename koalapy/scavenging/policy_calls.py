@@ -1,26 +1,8 @@
-"""Calls of policies. If one raises or answers nonsense, nothing changes, and each sweep concerned reports it."""
-
-from collections.abc import Callable
-from typing import TypeVar
+"""The reports of policies that fail: each sweep concerned has one."""
 
 from koalapy.core.core import Core
 from koalapy.model.identity import JobId
 from koalapy.model.units import Instant
-
-T = TypeVar("T")
-
-
-def call_policy(ask: Callable[[], T], wrong: Callable[[T], str], fallback: T) -> tuple[T, str]:
-    """Call a policy. Returns (answer, ''), or (`fallback`, error text) if it raises or answers nonsense.
-
-    `wrong` returns the error in an answer, '' if it is valid.
-    """
-    try:
-        found = ask()
-        problem = wrong(found)
-    except (Exception, SystemExit) as error:  # SystemExit would end koalad's thread but not koalad
-        return fallback, f"it raised {type(error).__name__}: {error}"
-    return (fallback, problem) if problem else (found, "")
 
 
 def report_policy_error(core: Core, now: Instant, sweep: JobId, asked: str, wrong: str) -> None:

@@ -10,11 +10,11 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
+from koalapy.policies.calls import call_policy
 from koalapy.policies.preemption import Candidate, PreemptionPolicy, order_error
 from koalapy.policies.shares import FairShare, RunnerShare, reclaim_error
 from koalapy.scavenging.parameters import living_sweeps
 from koalapy.scavenging.pilots import owner_of, starts_until, staying, stop_pilot
-from koalapy.scavenging.policy_calls import call_policy
 
 
 def processors_short(core: Core, known: Known, pilots: Sequence[Attempt]) -> int:

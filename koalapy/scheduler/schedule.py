@@ -1,7 +1,7 @@
 """The scheduling pass (DCS, section 3.2), which decides which waiting jobs are claimed, rejected or overtaken."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from koalapy.broker.availability import Availability
@@ -25,17 +25,19 @@ from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.policies.queueing import QueueingPolicy
+from koalapy.policies.sites import SitePolicies
 from koalapy.policies.vacating import VacatingPolicy, youngest_first
 from koalapy.scheduler.blocked_ahead import BlockedAhead, Overtaken
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The registered policies for jobs that the grid file names: of placement, of queueing, and of who is vacated."""
+    """The registered policies that the grid file names: of placement, of queueing, of who is vacated, and of sites."""
 
     placement: PlacementPolicy
     queueing: QueueingPolicy
     vacating: VacatingPolicy = youngest_first
+    sites: SitePolicies = field(default_factory=SitePolicies)
 
 
 @fast_frozen

@@ -7,32 +7,37 @@ nothing runs on it for certain. While the lender is out of reach, what runs ther
 from dataclasses import replace
 from functools import partial
 
-from koalapy.coallocation import clusters
 from koalapy.core.core import Core
-from koalapy.model.commands import CancelRequest, DelegateRequest, ReturnLease
+from koalapy.model.commands import DelegateRequest, ReturnLease
 from koalapy.model.errors import Reason
-from koalapy.model.events import ClusterChanged, ClusterLeft, LeaseEnded, LeaseOffered, RequestRejected
+from koalapy.model.events import ClusterLeft, LeaseEnded, LeaseOffered, RequestRejected
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.lease import (
     Borrow,
     Lease,
     LeaseState,
+    Origin,
     Refusal,
     Wanted,
     lease_cluster,
     lease_of_cluster,
     wanted,
 )
+from koalapy.model.request import Request
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant, format_duration
-from koalapy.policies.delegation import nearest
-from koalapy.sites.targets import first_target
+from koalapy.policies.calls import call_policy
+from koalapy.policies.delegation import WaitingRequest
+from koalapy.sites import passing
+from koalapy.sites.requests import ANSWER_WITHIN
+from koalapy.sites.returning import give_back
+from koalapy.sites.targets import borrowed_processors, next_target
 
 LOOK_EVERY = Duration(2 * SECOND)  # at the jobs that wait
-ANSWER_WITHIN = Duration(4 * MINUTE)  # longer than a lender may take to bind
 UNUSABLE = Duration(5 * MINUTE)  # after which a lease on which no job can be placed is returned
 _SURELY_OVER = Duration(10 * MINUTE)  # after its end, if the lender does not report it
 _MOST_JOBS = 100  # at the head of the queue, for which neighbours are asked
+_NO_ANSWER_IN_TIME = Reason("no_answer", "transient", "It did not answer in time.", "It is asked again.")
 _NO_ANSWER = Reason("no_answer", "transient", f"It did not answer within {format_duration(ANSWER_WITHIN)}.", "")
 
 
@@ -44,6 +49,9 @@ def on_rejected(core: Core, now: Instant, event: RequestRejected) -> None:
     core.neighbours.change(event.neighbour, free=event.processors, reported_at=now)
     lease = core.neighbours.lease(event.neighbour, event.lease, lent=False)
     if lease is None or lease.bound_at is not None:
+        return
+    if lease.beyond is not None:
+        passing.rejected(core, now, event.neighbour, lease, event.reason)
         return
     core.neighbours.drop_lease(event.neighbour, lease)
     if lease.state is LeaseState.ASKED:
@@ -59,24 +67,30 @@ def on_offered(core: Core, now: Instant, event: LeaseOffered) -> None:
         return
     if lease.state is not LeaseState.ASKED:
         return
+    if lease.beyond is not None:
+        passing.offered(core, now, event.neighbour, lease, event.lasts, event.length)
+        return
     ends_at = Instant(now + event.lasts)
-    bound = replace(lease, state=LeaseState.BOUND, bound_at=now, ends_at=ends_at)
+    bound = replace(lease, state=LeaseState.BOUND, bound_at=now, ends_at=ends_at, length=event.length)
     core.neighbours.put_lease(event.neighbour, bound)
-    if lease.job in core.records.jobs:
+    if lease.job is not None and lease.job in core.records.jobs:
         cluster = lease_cluster(event.neighbour, lease.number)
         core.records.note(now, lease.job, "lease_bound", cluster=cluster, processors=lease.processors)
 
 
 def on_ended(core: Core, now: Instant, event: LeaseEnded) -> None:
-    """Note the charge. The cluster of the lease leaves the grid now, if there is one."""
+    """Note the charge, also of a lease that was given up. The cluster of the lease leaves the grid now, if any."""
     neighbours = core.neighbours
+    neighbours.change(event.neighbour, borrowed=neighbours.records[event.neighbour].borrowed + event.charge)
     lease = neighbours.lease(event.neighbour, event.lease, lent=False)
     if lease is None:
         return
-    neighbours.change(event.neighbour, borrowed=neighbours.records[event.neighbour].borrowed + event.charge)
+    if lease.beyond is not None:
+        passing.ended(core, now, event.neighbour, lease, event.charge, event.reason)
+        return
     neighbours.put_lease(event.neighbour, replace(lease, state=LeaseState.OVER))
     cluster = lease_cluster(event.neighbour, lease.number)
-    if lease.job in core.records.jobs:
+    if lease.job is not None and lease.job in core.records.jobs:
         core.records.note(now, lease.job, "lease_over", cluster=cluster, message=event.reason.message)
 
 
@@ -92,20 +106,6 @@ def on_cluster_left(core: Core, now: Instant, event: ClusterLeft) -> None:
 
 
 # ---- the end
-
-
-def give_back(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
-    """Return a lease, or cancel its request. Nothing is placed on it any more."""
-    if lease.state is LeaseState.ASKED:
-        core.records.command(CancelRequest(neighbour=neighbour, lease=lease.number))
-    elif lease.state is LeaseState.BOUND:
-        core.records.command(ReturnLease(neighbour=neighbour, lease=lease.number))
-    else:
-        return
-    core.neighbours.put_lease(neighbour, replace(lease, state=LeaseState.CLOSING))
-    cluster = core.information.clusters.get(lease_cluster(neighbour, lease.number))
-    if cluster is not None:
-        clusters.on_changed(core, now, ClusterChanged(settings=replace(cluster.settings, draining=True)))
 
 
 def end_all(core: Core, now: Instant, neighbour: str) -> None:
@@ -130,10 +130,12 @@ def step(core: Core, now: Instant) -> None:
 
 def _follow(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
     cluster = lease_cluster(neighbour, lease.number)
-    job = core.records.jobs.get(lease.job)
+    job = None if lease.job is None else core.records.jobs.get(lease.job)
     if lease.state is LeaseState.OVER:
         if cluster not in core.information.clusters:
             core.neighbours.drop_lease(neighbour, lease)
+    elif lease.state is LeaseState.ASKED and lease.beyond is not None:
+        passing.no_answer(core, now, neighbour, lease, _NO_ANSWER_IN_TIME)
     elif lease.state is LeaseState.ASKED:
         late = now >= lease.asked_at + ANSWER_WITHIN
         if late:
@@ -142,7 +144,7 @@ def _follow(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
             give_back(core, now, neighbour, lease)
     elif lease.ends_at is not None and now >= lease.ends_at + _SURELY_OVER:
         core.neighbours.put_lease(neighbour, replace(lease, state=LeaseState.OVER))
-    elif lease.state is LeaseState.BOUND and _is_idle(core, now, cluster, lease):
+    elif lease.state is LeaseState.BOUND and lease.beyond is None and _is_idle(core, now, cluster, lease):
         give_back(core, now, neighbour, lease)
 
 
@@ -159,15 +161,14 @@ def _is_idle(core: Core, now: Instant, cluster: str, lease: Lease) -> bool:
 
 def _ask(core: Core, now: Instant, borrow: Borrow) -> None:
     served = {each.job for _, each in core.neighbours.leases(lent=False) if each.state in _SERVES}
-    for position in core.queue.order[:_MOST_JOBS]:
-        job = core.queue.at(position).job
+    for job in _in_order(core, now):
         if job.id in served or why_not_asked(core, now, job, borrow) is not None:
             continue
         want = wanted(job.request, core.settings.barrier_timeout)
         assert isinstance(want, Wanted)
         target = _target(core, now, job.id, want, borrow)
         if target is not None:
-            _delegate(core, now, job, want, target)
+            _delegate(core, now, job, want, target, borrow)
 
 
 def why_not_asked(core: Core, now: Instant, job: Job, borrow: Borrow) -> Reason | None:
@@ -179,11 +180,28 @@ def why_not_asked(core: Core, now: Instant, job: Job, borrow: Borrow) -> Reason 
     if waited < borrow.after:
         message = f"Neighbours are asked once it has waited for {format_duration(borrow.after)}."
         return Reason("too_early", "transient", message, "")
-    present = sum(each.processors for _, each in core.neighbours.leases(lent=False))
+    present = borrowed_processors(core)
     if borrow.processors is not None and present + want.processors > borrow.processors:
         message = f"This site borrows {borrow.processors} processors at most, and has asked for or has {present}."
         return Reason("limit", "request", message, "")
     return None
+
+
+def _in_order(core: Core, now: Instant) -> list[Job]:
+    """Return the waiting jobs for which neighbours may be asked, in the order of the policy."""
+    jobs = [core.queue.at(position).job for position in core.queue.order[:_MOST_JOBS]]
+    shown = [WaitingRequest(each.request.processors, at) for at, each in enumerate(jobs)]
+    policy = core.neighbours.policies.delegation
+    ordered, wrong = call_policy(partial(sorted, shown, key=policy), lambda found: "", shown)
+    if wrong and jobs:
+        _note_policy(core, now, jobs[0].id, f"The delegation policy failed: {wrong}.")
+    return [jobs[each.arrival] for each in ordered]
+
+
+def _note_policy(core: Core, now: Instant, job: JobId, message: str) -> None:
+    if (job, message) not in core.sessions.noted_errors:
+        core.sessions.noted_errors[job, message] = None
+        core.records.note(now, job, "policy_failed", message=message)
 
 
 def _target(core: Core, now: Instant, job: JobId, want: Wanted, borrow: Borrow) -> str | None:
@@ -194,30 +212,39 @@ def _target(core: Core, now: Instant, job: JobId, want: Wanted, borrow: Borrow) 
         if any(refusal.job == job and now < refusal.at + borrow.again for refusal in each.refusals)
         or any(lease.job == job and not lease.lent for lease in each.leases)
     }
-    relations = {name: each.relation for name, each in records.items()}
-    free = partial(free_there, core)
-    return first_target(nearest, want.processors, relations, free, without, core.neighbours.asked)
+    target, wrong = next_target(core, want.processors, without)
+    if wrong:
+        _note_policy(core, now, job, f"The target policy failed: {wrong}.")
+    return target
 
 
-def free_there(core: Core, neighbour: str) -> int | None:
-    """Return the processors that a neighbour reported, less those that it was asked for; None before a report."""
-    record = core.neighbours.records[neighbour]
-    asked = sum(each.processors for each in record.leases if not each.lent and each.state is LeaseState.ASKED)
-    return None if record.free is None else record.free - asked
+def dttl_of(core: Core, request: Request) -> int:
+    """Return the links that the job's request may pass: the site's DTTL, or fewer as the job file has it."""
+    dttl = core.settings.delegation.dttl
+    return dttl if request.dttl is None else min(dttl, request.dttl)
 
 
-def _delegate(core: Core, now: Instant, job: Job, want: Wanted, target: str) -> None:
+def _round(core: Core, now: Instant, job: JobId, borrow: Borrow) -> int:
+    """Return the round of the job's request: it goes on while a refusal of it holds, or begins now."""
+    refusals = [each for record in core.neighbours.records.values() for each in record.refusals if each.job == job]
+    holding = [each.round for each in refusals if now < each.at + borrow.again]
+    return max(holding, default=now)
+
+
+def _delegate(core: Core, now: Instant, job: Job, want: Wanted, target: str, borrow: Borrow) -> None:
     neighbours = core.neighbours
-    number = neighbours.records[target].next_lease
+    number, began = neighbours.records[target].next_lease, _round(core, now, job.id, borrow)
     core.records.command(
         DelegateRequest(
             neighbour=target, lease=number, processors=want.processors, walltime=want.walltime,
+            origin=Origin("", job.id, began), dttl=dttl_of(core, job.request) - 1, within=ANSWER_WITHIN,
             processors_per_node=want.processors_per_node, memory=want.memory,
         )
     )  # fmt: skip
     lease = Lease(
-        number=number, lent=False, job=job.id, processors=want.processors, state=LeaseState.ASKED, asked_at=now
-    )
+        number=number, lent=False, job=job.id, processors=want.processors, state=LeaseState.ASKED, asked_at=now,
+        round=began,
+    )  # fmt: skip
     others = tuple(each for each in neighbours.records[target].refusals if each.job != job.id)
     neighbours.change(target, next_lease=number + 1, refusals=others)
     neighbours.put_lease(target, lease)
@@ -226,13 +253,13 @@ def _delegate(core: Core, now: Instant, job: Job, want: Wanted, target: str) -> 
 
 
 def _refused(core: Core, now: Instant, neighbour: str, lease: Lease, reason: Reason) -> None:
-    job = core.records.jobs.get(lease.job)
+    job = None if lease.job is None else core.records.jobs.get(lease.job)
     if job is None or job.state.final:
         return
     others = [each for each in core.neighbours.records[neighbour].refusals if each.job != lease.job]
-    refusal = Refusal(job=lease.job, at=now, reason=reason)
+    refusal = Refusal(job=job.id, at=now, reason=reason, round=lease.round)
     core.neighbours.change(neighbour, refusals=(*others, refusal))
-    core.records.note(now, lease.job, "lease_refused", site=neighbour, code=reason.code, message=reason.message)
+    core.records.note(now, job.id, "lease_refused", site=neighbour, code=reason.code, message=reason.message)
 
 
 def _forget_refusals(core: Core) -> None:

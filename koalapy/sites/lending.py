@@ -14,7 +14,7 @@ from koalapy.information.kis import ClusterSummary
 from koalapy.model.commands import EndLease, OfferLease, RejectRequest
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
-from koalapy.model.events import LeaseReturned, RequestCancelled, RequestDelegated, WorkSubmitted
+from koalapy.model.events import LeaseReturned, RequestCancelled, WorkSubmitted
 from koalapy.model.identity import JobId, origin_of_site
 from koalapy.model.job import Job
 from koalapy.model.lease import (
@@ -26,48 +26,45 @@ from koalapy.model.lease import (
     holds_lease,
     is_held,
     lease_request,
-    too_long,
 )
+from koalapy.model.neighbour import Relation
 from koalapy.model.pilot import is_bound
 from koalapy.model.request import ComponentRequest
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, Duration, Instant, format_duration
+from koalapy.sites.returning import give_back
+from koalapy.sites.targets import free_there
 
 BINDING = Duration(2 * MINUTE)  # within which a pilot must run
 _MOST_WAITING = 1000  # jobs that are looked at; with more of its own, a site lends nothing
 _RETURNED = Reason("lease_returned", "request", "The borrower has returned it.", "")
-_NOT_LENT = Reason("not_lent", "request", "It lends nothing to this site.", "Ask its people.")
+_LOST = Reason("lender_lost", "transient", "The site that it came from does not know it any more.", "")
+NOT_LENT = Reason("not_lent", "request", "It lends nothing to this site.", "Ask its people.")
 
 
-def on_delegated(core: Core, now: Instant, event: RequestDelegated) -> None:
-    """Claim a pilot for the request, or reject it."""
-    neighbours = core.neighbours
-    if neighbours.lease(event.neighbour, event.lease, lent=True) is not None:
-        return
-    asked = ComponentRequest(
-        processors=event.processors, executable="", walltime=event.walltime,
-        processors_per_node=event.processors_per_node, memory_per_processor=event.memory,
+def serve(core: Core, now: Instant, neighbour: str, lease: Lease) -> Reason | None:
+    """Claim a pilot for a request. Returns why there is none."""
+    assert lease.asked is not None
+    want = lease.asked.want
+    component = ComponentRequest(
+        processors=want.processors, executable="", walltime=want.walltime,
+        processors_per_node=want.processors_per_node, memory_per_processor=want.memory,
     )  # fmt: skip
-    component = _placed(core, now, event.neighbour, asked)
-    pilot = component if isinstance(component, Reason) else _claimed(core, now, event, component)
+    placed = _placed(core, now, neighbour, component)
+    pilot = placed if isinstance(placed, Reason) else _claimed(core, now, neighbour, placed)
     if isinstance(pilot, Reason):
-        _reject(core, now, event.neighbour, event.lease, pilot)
-        return
-    lease = Lease(
-        number=event.lease, lent=True, job=pilot, processors=event.processors, state=LeaseState.BINDING, asked_at=now
-    )
-    neighbours.put_lease(event.neighbour, lease)
+        return pilot
+    core.neighbours.put_lease(neighbour, replace(lease, job=pilot, state=LeaseState.BINDING))
+    return None
+
+
+def is_nothing(processors: int, walltime: Duration) -> bool:
+    """Return whether a request asks for no processors, or for no time."""
+    return processors < 1 or walltime < SHORTEST_LEASE
 
 
 def _placed(core: Core, now: Instant, neighbour: str, asked: ComponentRequest) -> ComponentRequest | Reason:
     """Return the component on the cluster that lends most, or why there is none."""
-    lend = core.settings.lend
-    if lend is None or neighbour not in lend.to:
-        return _NOT_LENT
-    if asked.walltime > lend.walltime:
-        return too_long(lend.walltime, asked.walltime)
-    if asked.processors < 1 or asked.walltime < SHORTEST_LEASE:
-        return Reason("bad_request", "request", "It asks for nothing that can be lent.", "")
     there = lendable(core, now, neighbour)
     most = max(there.values(), default=0)
     if asked.processors > most:
@@ -82,9 +79,9 @@ def _placed(core: Core, now: Instant, neighbour: str, asked: ComponentRequest) -
     return Reason("shape", "transient", "Its idle nodes do not have that shape now.", "It is asked again.")
 
 
-def _claimed(core: Core, now: Instant, event: RequestDelegated, component: ComponentRequest) -> JobId | Reason:
+def _claimed(core: Core, now: Instant, neighbour: str, component: ComponentRequest) -> JobId | Reason:
     before = core.records.counters.next_job
-    owner = origin_of_site(event.neighbour)
+    owner = origin_of_site(neighbour)
     on_work_submitted(core, now, WorkSubmitted(request=lease_request(component), owner=owner))
     if core.records.counters.next_job == before:
         return Reason("no_ids", "cluster", "It has no ids for jobs left.", "")
@@ -99,22 +96,28 @@ def on_given_back(core: Core, now: Instant, event: RequestCancelled | LeaseRetur
 
 
 def end(core: Core, now: Instant, neighbour: str, lease: Lease, reason: Reason) -> None:
-    """Begin to end a lease."""
-    _cancel_pilot(core, now, lease, reason)
+    """Begin to end a lease, here or where it was passed on. A request that was not served yet is rejected at once."""
+    if lease.is_undecided:
+        refuse(core, now, neighbour, lease, reason)
+        return
+    _let_go(core, now, lease, reason)
     if lease.state is not LeaseState.CLOSING:
-        core.neighbours.put_lease(neighbour, replace(lease, state=LeaseState.CLOSING))
+        core.neighbours.put_lease(neighbour, replace(lease, state=LeaseState.CLOSING, why=reason))
 
 
 def end_all(core: Core, now: Instant, neighbour: str, reason: Reason) -> None:
     """End all leases of a neighbour that knows nothing of them any more, and drop their records."""
     lent = [each for each in core.neighbours.records[neighbour].leases if each.lent]
     for each in lent:
-        _cancel_pilot(core, now, each, reason)
+        _let_go(core, now, each, reason)
         core.neighbours.drop_lease(neighbour, each)
 
 
-def _cancel_pilot(core: Core, now: Instant, lease: Lease, reason: Reason) -> None:
-    job = core.records.jobs.get(lease.job)
+def _let_go(core: Core, now: Instant, lease: Lease, reason: Reason) -> None:
+    """Cancel the pilot, or give the lease back to the site that it is of."""
+    if lease.beyond is not None and (ours := core.neighbours.beyond(lease)) is not None:
+        give_back(core, now, lease.beyond[0], ours)
+    job = None if lease.job is None else core.records.jobs.get(lease.job)
     if job is not None and not job.state.final and job.state is not JobState.STOPPING:
         cancel_work(core, now, job, reason)
 
@@ -130,10 +133,41 @@ def lendable(core: Core, now: Instant, neighbour: str) -> dict[str, int]:
     lend = core.settings.lend
     if lend is None or neighbour not in lend.to:
         return {}
-    left = lend.processors - sum(each.processors for _, each in core.neighbours.leases(lent=True))
+    left = left_to_lend(core)
     clusters = [each for each in core.information.summaries(now) if _lends(lend, each)]
     idle = sum(each.idle for each in clusters) - _wanted(core, clusters)
     return {each.name: max(0, min(each.idle, idle, left)) for each in clusters}
+
+
+def left_to_lend(core: Core) -> int:
+    """Return how many more processors may be lent, here or passed on."""
+    lend = core.settings.lend
+    lent = [each for _, each in core.neighbours.leases(lent=True) if not each.is_undecided]
+    return 0 if lend is None else lend.processors - sum(each.processors for each in lent)
+
+
+def lent_to(core: Core, neighbour: str) -> int:
+    """Return the processors that a neighbour has of this site, or is about to get."""
+    leases = core.neighbours.records[neighbour].leases
+    return sum(each.processors for each in leases if each.lent and not each.is_undecided)
+
+
+def free_for(core: Core, now: Instant, neighbour: str) -> int:
+    """Return the most processors that one site can give to the neighbour through this one.
+
+    A child can have those of all other neighbours, others only those of the children; as in `reports`.
+    """
+    lend, neighbours = core.settings.lend, core.neighbours
+    own = max(lendable(core, now, neighbour).values(), default=0)
+    if lend is None or neighbour not in lend.to or not lend.pass_on:
+        return own
+    up = neighbours.records[neighbour].relation is Relation.CHILD
+    through = [
+        free_there(core, each) or 0
+        for each in neighbours.connected
+        if each != neighbour and (up or neighbours.records[each].relation is Relation.CHILD)
+    ]
+    return max(own, 0, min(max(through, default=0), left_to_lend(core)))
 
 
 def _lends(lend: Lend, cluster: ClusterSummary) -> bool:
@@ -161,9 +195,12 @@ def _wanted(core: Core, clusters: list[ClusterSummary]) -> int:
 def step(core: Core, now: Instant) -> None:
     """Offer the leases whose pilots run, end those that cannot go on, and report those that are over."""
     for name, lease in core.neighbours.leases(lent=True):
+        if lease.job is None:
+            _follow_passed(core, now, name, lease)
+            continue
         job = core.records.jobs.get(lease.job)
         if job is None or job.state.final:
-            _note_over(core, now, name, lease, job)
+            _note_pilot_over(core, now, name, lease, job)
         elif lease.state is LeaseState.BINDING and is_bound(job):
             _offer(core, now, name, lease, job)
         elif (why := _why_ended(core, now, name, lease)) is not None:
@@ -180,11 +217,24 @@ def _offer(core: Core, now: Instant, neighbour: str, lease: Lease, job: Job) -> 
     core.records.command(OfferLease(neighbour=neighbour, lease=lease.number, lasts=lasts))
 
 
+def _follow_passed(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
+    """End a lease that was passed on if it cannot go on. Report its end if the other site does not know it any more."""
+    if lease.beyond is None:
+        return
+    ours = core.neighbours.beyond(lease)
+    if ours is None or ours.state is LeaseState.OVER:
+        until = now if lease.ends_at is None else min(now, lease.ends_at)
+        since = until if lease.bound_at is None else lease.bound_at
+        note_over(core, now, neighbour, lease, lease.processors * max(0, until - since), lease.why or _LOST)
+    elif (why := _why_ended(core, now, neighbour, lease)) is not None:
+        end(core, now, neighbour, lease, why)
+
+
 def _why_ended(core: Core, now: Instant, neighbour: str, lease: Lease) -> Reason | None:
     lend = core.settings.lend
     if lease.state is LeaseState.CLOSING:
         return None
-    if lease.state is LeaseState.BINDING and now >= lease.asked_at + BINDING:
+    if lease.state is LeaseState.BINDING and now >= _bound_by(lease):
         message = f"Its batch job did not start within {format_duration(BINDING)}."
         return Reason("binding_timeout", "transient", message, "It is asked again.")
     apart = core.neighbours.apart_since.get(neighbour)
@@ -195,20 +245,37 @@ def _why_ended(core: Core, now: Instant, neighbour: str, lease: Lease) -> Reason
     return None
 
 
-def _note_over(core: Core, now: Instant, neighbour: str, lease: Lease, job: Job | None) -> None:
+def _bound_by(lease: Lease) -> Instant:
+    by = Instant(lease.asked_at + BINDING)
+    return by if lease.asked is None else min(by, lease.asked.answer_by)
+
+
+def _note_pilot_over(core: Core, now: Instant, neighbour: str, lease: Lease, job: Job | None) -> None:
     reason = Reason("lease_over", "cluster", "Its time is over.", "")
     if job is not None and job.reason is not None:
         reason = job.reason
-    core.neighbours.drop_lease(neighbour, lease)
-    if lease.bound_at is None:
-        _reject(core, now, neighbour, lease.number, reason)
+    charge = 0 if lease.bound_at is None else lease.processors * max(0, now - lease.bound_at)
+    note_over(core, now, neighbour, lease, charge, reason)
+
+
+def note_over(core: Core, now: Instant, neighbour: str, lease: Lease, charge: int, reason: Reason) -> None:
+    """Report the end of a lease to its borrower, who is charged; one that was never bound was a rejected request."""
+    if lease.bound_at is None and not charge:
+        refuse(core, now, neighbour, lease, reason)
         return
-    charge = lease.processors * max(0, now - lease.bound_at)
+    core.neighbours.drop_lease(neighbour, lease)
     core.neighbours.change(neighbour, lent=core.neighbours.records[neighbour].lent + charge)
     core.records.command(EndLease(neighbour=neighbour, lease=lease.number, charge=charge, reason=reason))
 
 
-def _reject(core: Core, now: Instant, neighbour: str, number: int, reason: Reason) -> None:
-    most = max(lendable(core, now, neighbour).values(), default=0)
+def refuse(core: Core, now: Instant, neighbour: str, lease: Lease, reason: Reason) -> None:
+    """Reject a request that has a record."""
+    core.neighbours.drop_lease(neighbour, lease)
+    reject(core, now, neighbour, lease.number, reason)
+
+
+def reject(core: Core, now: Instant, neighbour: str, number: int, reason: Reason) -> None:
+    """Reject a request, with the processors that could be had now."""
+    most = free_for(core, now, neighbour)
     core.records.command(RejectRequest(neighbour=neighbour, lease=number, reason=reason, processors=most))
     core.neighbours.change(neighbour, sent_free=most)

@@ -18,6 +18,7 @@ from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.sites import borrowing, lending, receiving, sending
 from koalapy.sites.borrowing import LOOK_EVERY
+from koalapy.sites.returning import give_back
 
 REPORT_EVERY = Duration(10 * SECOND)  # at most: a busy grid changes at each poll
 _REMOVED = Reason("neighbour_removed", "request", "The borrower is no neighbour any more.", "")
@@ -72,14 +73,16 @@ def on_free_reported(core: Core, now: Instant, event: FreeReported) -> None:
 
 
 def on_end_requested(core: Core, now: Instant, event: LeaseEndRequested) -> None:
-    """Take a lent lease back, or return a borrowed one. One that is over is left alone."""
+    """Take a lent lease back, or return a borrowed one; one that was passed on is both. One that is over stays so."""
     lease = core.neighbours.lease(event.neighbour, event.lease, event.lent)
     if lease is None:
         return
     if event.lent:
         lending.end(core, now, event.neighbour, lease, event.reason)
+    elif lease.beyond is not None and (lent := core.neighbours.beyond(lease)) is not None:
+        lending.end(core, now, lease.beyond[0], lent, event.reason)
     else:
-        borrowing.give_back(core, now, event.neighbour, lease)
+        give_back(core, now, event.neighbour, lease)
 
 
 def step(core: Core, now: Instant) -> None:
@@ -110,7 +113,7 @@ def _report_free(core: Core, now: Instant) -> None:
         return
     outdated = {}
     for name in neighbours.connected:
-        most = max(lending.lendable(core, now, name).values(), default=0)
+        most = lending.free_for(core, now, name)
         if neighbours.records[name].sent_free != most:
             outdated[name] = most
     for name, most in outdated.items():
@@ -125,5 +128,6 @@ def wakeup(core: Core) -> Instant | None:
     received = receiving.wakeup(core)
     if not neighbours.records:
         return received
-    moments = [neighbours.look_at, neighbours.report_at if neighbours.connected else None, received]
+    report_at = neighbours.report_at if neighbours.connected else None
+    moments = [neighbours.look_at, neighbours.match_at, report_at, received]
     return min([each for each in moments if each is not None], default=None)

@@ -11,7 +11,7 @@ from koalapy.model.lease import Lease, LeaseState, lease_cluster, lease_of_clust
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.pilot import pilot_cluster
 from koalapy.model.units import Duration, Instant, format_duration
-from koalapy.sites import borrowing
+from koalapy.sites import borrowing, targets
 from koalapy.views.clusters import LeftOn, left_on
 
 _CLUSTERS = (LeaseState.BOUND, LeaseState.CLOSING)
@@ -32,9 +32,11 @@ class LeaseView:
 
     @property
     def name(self) -> str:
-        """The lease's name: that of its cluster here, or of the pilot that holds it."""
+        """The lease's name: that of its cluster here, or of the pilot that holds it; passed on, both sides have one."""
         lease = self.lease
-        return pilot_cluster(lease.job) if lease.lent else lease_cluster(self.neighbour, lease.number)
+        if lease.lent and lease.job is not None:
+            return pilot_cluster(lease.job)
+        return lease_cluster(*(lease.beyond if lease.lent and lease.beyond else (self.neighbour, lease.number)))
 
 
 def leases(engine: Engine) -> list[LeaseView]:
@@ -43,7 +45,7 @@ def leases(engine: Engine) -> list[LeaseView]:
     found = []
     for name, record in sorted(core.neighbours.records.items()):
         for lease in sorted(record.leases, key=lambda each: (each.lent, each.number)):
-            job = core.records.jobs.get(lease.job) if lease.lent else None
+            job = core.records.jobs.get(lease.job) if lease.lent and lease.job is not None else None
             cluster = None if job is None else job.request.components[0].cluster
             left = LeftOn() if lease.lent else left_on(engine, lease_cluster(name, lease.number))
             found.append(LeaseView(name, lease, cluster, left, name in core.neighbours.connected))
@@ -82,7 +84,7 @@ def _here(neighbours: Iterable[Neighbour]) -> Mapping[str, tuple[str, int]]:
         lease_cluster(record.name, each.number): (record.name, each.number)
         for record in neighbours
         for each in record.leases
-        if not each.lent and each.bound_at is not None and each.state in _CLUSTERS
+        if not each.lent and each.beyond is None and each.bound_at is not None and each.state in _CLUSTERS
     }
 
 
@@ -114,7 +116,7 @@ def _why(engine: Engine, now: Instant, job: Job, record: Neighbour, of_all: str 
     for refusal in record.refusals:
         if refusal.job == job.id:
             return refusal.reason.message
-    free, needed = borrowing.free_there(core, record.name), job.request.processors
+    free, needed = targets.free_there(core, record.name), job.request.processors
     if free is not None and free < needed:
         are = "is" if needed == 1 else "are"
         return f"It could lend {counted_as(max(0, free), 'processor')} when last heard, and {needed} {are} needed."

@@ -31,7 +31,7 @@ from koalapy.model.identity import FIRST_PILOT, INSTANCE_LENGTH, AttemptId, JobI
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, Outcome
 from koalapy.model.learned import Check, Hour, Learned, Past
-from koalapy.model.lease import Lease, LeaseState, Refusal
+from koalapy.model.lease import Asked, Lease, LeaseState, Origin, Refusal, Wanted
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.model.notification import JobKind, Notification, NotificationId, NotifyOn, Program, Webhook
@@ -205,6 +205,25 @@ LYON = Neighbour(
             asked_at=Instant(4),
             bound_at=Instant(5),
             ends_at=Instant(9),
+            asked=Asked(
+                origin=Origin("vu", 4, 5),
+                want=Wanted(processors=12, walltime=HOUR, memory=1 << 30),
+                dttl=2,
+                answer_by=Instant(8),
+                rejected_by=("paris",),
+            ),
+            length=1,
+            why=NOT_TAKEN,
+        ),
+        Lease(
+            number=2,
+            lent=False,
+            job=None,
+            processors=12,
+            state=LeaseState.ASKED,
+            asked_at=Instant(4),
+            beyond=("vu", 7),
+            round=6,
         ),
     ),
     refusals=(Refusal(job=JobId(2), at=Instant(6), reason=NOT_TAKEN),),
@@ -245,7 +264,16 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         CancelAttempt(cluster="vu", attempt=an_attempt(1, number=2), batch_id="9", force=True),
         CollectOutput(job=JobId(1), sources=(("vu", an_attempt(1)),), paths=("result.npy",), directory="/home/mona"),
         ReportFree(neighbour="lyon", processors=12),
-        DelegateRequest(neighbour="lyon", lease=3, processors=12, walltime=HOUR, memory=1 << 30),
+        DelegateRequest(
+            neighbour="lyon",
+            lease=3,
+            processors=12,
+            walltime=HOUR,
+            origin=Origin("vu", 4, 5),
+            dttl=2,
+            within=HOUR,
+            memory=1 << 30,
+        ),
         CancelRequest(neighbour="lyon", lease=3),
         RejectRequest(neighbour="lyon", lease=4, reason=NOT_TAKEN, processors=0),
         OfferLease(neighbour="lyon", lease=5, lasts=HOUR),

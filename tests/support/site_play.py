@@ -70,12 +70,12 @@ class Site(Play):
 
 
 class Sites:
-    """Sites that are linked. `cut`: the link passes nothing on."""
+    """Sites that are linked. `cut`: the pairs whose link passes nothing on now; it keeps what waits for it."""
 
     def __init__(self, *sites: Site) -> None:
         self.sites = {each.name: each for each in sites}
-        self.cut = False
-        self.passed: list[Any] = []
+        self.cut: set[frozenset[str]] = set()
+        self._held: list[tuple[Site, Any]] = []
 
     def link(self, one: Site, other: Site, relation: Relation = Relation.SIBLING) -> None:
         one.apply(NeighbourJoined(neighbour=other.name, relation=relation))
@@ -83,21 +83,24 @@ class Sites:
         self.connect(one, other)
 
     def connect(self, one: Site, other: Site) -> None:
-        self.cut = False
+        self.cut.discard(frozenset((one.name, other.name)))
         one.apply(NeighbourConnected(neighbour=other.name, instance=other.instance))
         other.apply(NeighbourConnected(neighbour=one.name, instance=one.instance))
         self.exchange()
 
     def lose(self, one: Site, other: Site) -> None:
-        self.cut = True
+        self.cut.add(frozenset((one.name, other.name)))
         one.apply(NeighbourLost(neighbour=other.name, reason=UNREACHABLE))
         other.apply(NeighbourLost(neighbour=one.name, reason=UNREACHABLE))
 
     def exchange(self) -> list[Any]:
         """Pass all messages on, as JSON, until there are none. Returns those but reports."""
         passed: list[Any] = []
-        while not self.cut:
-            found = [(each, message) for each in self.sites.values() for message in each.taken()]
+        while True:
+            held, self._held = self._held, []
+            found = held + [(each, message) for each in self.sites.values() for message in each.taken()]
+            self._held = [each for each in found if self._is_cut(*each)]
+            found = [each for each in found if not self._is_cut(*each)]
             if not found:
                 break
             for sender, message in found:
@@ -108,6 +111,9 @@ class Sites:
                 self.sites[message.neighbour].apply(event)  # once more: it changes nothing
                 passed.append(message)
         return [each for each in passed if not isinstance(each, ReportFree)]
+
+    def _is_cut(self, sender: Site, message: Any) -> bool:
+        return frozenset((sender.name, message.neighbour)) in self.cut
 
     def let_pass(self, duration: int) -> list[Any]:
         """Let time pass at all sites, in steps of a few seconds, and pass messages on."""

@@ -27,12 +27,12 @@ from koalapy.model.events import (
     NeighbourLeft,
 )
 from koalapy.model.identity import JobId
-from koalapy.model.lease import Borrow, LeaseState, Lend
+from koalapy.model.lease import Borrow, LeaseState, Lend, Origin
 from koalapy.model.neighbour import Relation
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
-from koalapy.sites.borrowing import ANSWER_WITHIN
 from koalapy.sites.lending import BINDING
+from koalapy.sites.requests import ANSWER_WITHIN
 
 BORROW = Borrow(after=Duration(0), idle=MINUTE, again=MINUTE)
 
@@ -84,7 +84,10 @@ def test_a_job_too_large_for_its_site_runs_on_a_lease_which_is_returned_when_not
     assert pair.delft.why(job) == {"lyon": "It was asked 3s ago, and has not answered yet."}
     (request,) = pair.exchange()
     walltime = Duration(HOUR + pair.delft.settings.barrier_timeout + 5 * MINUTE)
-    assert request == DelegateRequest(neighbour="lyon", lease=1, processors=40, walltime=walltime)
+    origin = Origin("", job, request.origin.round)
+    assert request == DelegateRequest(
+        neighbour="lyon", lease=1, processors=40, walltime=walltime, origin=origin, dttl=3, within=ANSWER_WITHIN
+    )
     pilot = pair.lyon.job(pair.pilot)
     assert (pilot.owner, pilot.components[0].cluster, pilot.components[0].processors) == ("site:delft", "big", 40)
     assert pair.lyon.leases()[0].state is LeaseState.BINDING
@@ -142,7 +145,9 @@ def test_the_lenders_limits_hold_whatever_a_neighbour_asks_for(
 ) -> None:
     pair = Pair(**lend)
     known = pair.lyon.jobs.copy()
-    request = DelegateRequest(neighbour="lyon", lease=7, processors=40, walltime=HOUR)
+    request = DelegateRequest(
+        neighbour="lyon", lease=7, processors=40, walltime=HOUR, origin=Origin("", 1, 1), dttl=3, within=MINUTE
+    )
     pair.delft.pending.append(replace(request, **asked))
     rejection = pair.exchange()[-1]
     assert isinstance(rejection, RejectRequest)

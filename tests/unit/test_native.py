@@ -80,6 +80,7 @@ priority: 0
 when_busy: queue
 retry_on: [exit, lost, exit]
 communication: none
+dttl: 2
 stage_in: [data/./a.txt, /home/me/b.txt, ../c.txt]
 stage_out: [./out//result.npy]
 keep_output: home
@@ -149,6 +150,7 @@ def test_every_key_arrives() -> None:
         when_busy=WhenBusy.QUEUE,
         retry_on=(RetryOn.EXIT, RetryOn.LOST),
         communication=False,
+        dttl=2,
         stage_in=("data/./a.txt", "/home/me/b.txt", "../c.txt"),
         stage_out=("out/result.npy",),
         keep_output=KeepOutput.HOME,
@@ -224,6 +226,7 @@ def test_dumped_and_read_again_it_is_the_same() -> None:
         plain = yaml.load(text, yaml.BaseLoader)
         numbers = {
             "koala",
+            "dttl",
             "after",
             "on_error",
             "priority",

@@ -21,6 +21,7 @@ from koalapy.model.events import Event
 from koalapy.model.facts import Fact
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
 from koalapy.model.intervals import NONE
+from koalapy.model.lease import Origin
 from koalapy.model.neighbour import Relation
 from koalapy.model.notification import NotificationId, NotifyOn
 from koalapy.model.notification import Outcome as NotificationOutcome
@@ -131,6 +132,7 @@ def of_kind(kind: type, play: Play, attempt: AttemptId) -> Any:
         "relation": Relation.SIBLING, "notification": NotificationId(job.id, NotifyOn.DONE, 0),
         "outcome": NotificationOutcome.SENT, "answers": (), "lease": 1, "lent": True, "walltime": MINUTE,
         "lasts": MINUTE, "charge": 0, "change": SentChange.HOLD, "sent": Sent(),
+        "origin": Origin("lyon", 1, 1), "dttl": 3, "within": MINUTE,
     }  # fmt: skip
     special: dict[type, dict[str, Any]] = {
         events.BatchStatusSeen: {"state": "running"},

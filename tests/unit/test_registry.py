@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from koalapy.config import SWEEP_POLICIES
 from koalapy.config.maintenance import MAINTENANCE
 from koalapy.config.preempt import VACATING
+from koalapy.config.site import SITE_POLICIES
 from koalapy.experiments.interop.experiment import Settings as InteropSettings
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Scavenging, Settings
@@ -60,7 +61,7 @@ def test_one_whose_package_is_broken_is_reported(tmp_path: Path, monkeypatch: py
         scavenging_policies(Settings(clusters=(), scavenging=Scavenging(order="broken")))
 
 
-@pytest.mark.parametrize("group", [*SWEEP_POLICIES, VACATING, "placement", "queueing", "delegation", "targets"])
+@pytest.mark.parametrize("group", [*SWEEP_POLICIES, VACATING, *SITE_POLICIES, "placement", "queueing"])
 def test_every_registered_policy_can_be_loaded(group: str) -> None:
     points = registered(f"koalapy.{group}")
     assert len(points) >= 2

@@ -9,10 +9,10 @@ from koalapy.model.cluster import Scavenge
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.units import HOUR, Duration, Instant, parse_instant
 from koalapy.policies.admission import AdmissionState, admission_error, by_hand, dynamic
+from koalapy.policies.calls import call_policy
 from koalapy.policies.idleness import ClusterNodes, allowance_error, any_idle, cluster_rules
 from koalapy.policies.preemption import Candidate, fewest_running, newest_first, oldest_first, order_error
 from koalapy.policies.sweep_order import BACK_HOME, IN_ORDER, Pool, exclusion_error, feed_error
-from koalapy.scavenging.policy_calls import call_policy
 
 NIGHT = parse_instant("2030-01-31T23:30:00Z")
 

@@ -20,6 +20,8 @@ def lease(view: LeaseView) -> answers.Lease:
         "state": found.state.value,
         "processors": found.processors,
         "on": view.cluster,
+        "beyond": None if found.beyond is None else found.beyond[0],
+        "links": found.length,
         "job": found.job,
         "asked_at": format_instant(found.asked_at),
         "bound_at": optional_instant(found.bound_at),

@@ -2,14 +2,16 @@
 
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 import structlog
 from koalapy_adapters.errors import ClusterError
 from koalapy_adapters.errors import TransientError as Unreachable
 from koalapy_adapters.frames import FrameError
+from koalapy_adapters.messages import OpenStream
 
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Timing
@@ -28,6 +30,7 @@ from koalapy.runtime.sites.certificate import Identity
 from koalapy.runtime.sites.streams import Measured, RelayLease, SiteStreams
 from koalapy.runtime.sites.tls import TlsChannel, Untrusted, handshake
 from koalapy.runtime.streams import Stream
+from koalapy.runtime.uplink.link import Relay
 
 _LOG = structlog.get_logger()
 _CONNECT_S = 10.0
@@ -126,6 +129,16 @@ class SiteLink:
         if self._threads.session is None:
             raise self._not_connected()
         return self._streams.open_command(lease, command)
+
+    def relay(self, lease: int, opening: OpenStream, back: Callable[[Any], None]) -> Relay | None:
+        """Relay a stream of another site to a lease of the neighbour; see SiteStreams.relay. Raises TransientError."""
+        if self._threads.session is None:
+            raise self._not_connected()
+        return self._streams.relay(lease, opening, back)
+
+    def keep_relayed(self, leases: Collection[int]) -> None:
+        """Reset the streams of the neighbour to all leases but these."""
+        self._streams.keep_relayed(leases)
 
     def _not_connected(self) -> TransientError:
         reason = self._machine.status.reason

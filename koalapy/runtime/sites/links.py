@@ -6,8 +6,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
+from koalapy_adapters.messages import OpenStream
 
 import koalapy
 from koalapy.config.site import HostPort
@@ -17,11 +19,12 @@ from koalapy.link.neighbour import Outgoing, SiteOpening
 from koalapy.link.restore_check import CONNECTS
 from koalapy.link.session import LinkStatus
 from koalapy.link.site_messages import SiteHello
-from koalapy.model.change import OutboxEntry
+from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import NeighbourCommand
 from koalapy.model.errors import Reason, RequestError, TransientError
 from koalapy.model.events import NeighbourJoined, NeighbourLeft
 from koalapy.model.identity import InstanceId, origin_of_site
+from koalapy.model.lease import LeaseState
 from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.driver_thread import DriverThread
@@ -31,6 +34,7 @@ from koalapy.runtime.sites.listener import Listener, RefusalCounts, Refusals
 from koalapy.runtime.sites.streams import Measured, RelayLease
 from koalapy.runtime.sites.tls import TlsChannel
 from koalapy.runtime.streams import Stream
+from koalapy.runtime.uplink.link import Relay
 
 _LOG = structlog.get_logger()
 _NEW_KEY = Reason("key_replaced", "transient", "This site has a new key.", "The neighbours have to join it anew.")
@@ -131,7 +135,7 @@ class SiteLinks:
             deliver=self._loop.deliver,
             opening=self._opening,
             identity=self.identity,
-            relay=self.relay,
+            relay=self._relay,
             connected=self.connected,
         )
         link = self._links[name] = SiteLink(name, address, outgoing, services)
@@ -168,6 +172,12 @@ class SiteLinks:
         """End every session, to begin new ones. Returns the epochs of the ended sessions, by origin."""
         ended = {origin_of_site(name): link.end_session(reason) for name, link in list(self._links.items())}
         return {origin: epoch for origin, epoch in ended.items() if epoch is not None}
+
+    def committed(self, change: Change) -> None:
+        """Reset the streams to leases that are over."""
+        for record in change.neighbours:
+            if (link := self._links.get(record.name)) is not None:
+                link.keep_relayed([each.number for each in record.leases if each.lent])
 
     def quarantine(self, neighbour: str, reason: Reason, error: Exception) -> None:
         """End the session with a neighbour whose messages made koalad fail. It begins anew after a while."""
@@ -217,6 +227,13 @@ class SiteLinks:
             raise TransientError("no_neighbour", f"{name} is no neighbour any more.", "")
         link.offer(channel, hello, kept=name < self.site.name)
 
+    def _relay(self, neighbour: str, lease: int, opening: OpenStream, back: Callable[[Any], None]) -> Relay | None:
+        """Find the way to a lease of the neighbour: over another link, if it was passed on. Raises KoalaError."""
+        beyond = self._loop.ask(functools.partial(_beyond, neighbour, lease))
+        if beyond is not None:
+            return self._named(beyond[0]).relay(beyond[1], opening, back)
+        return None if self.relay is None else self.relay(neighbour, lease, opening, back)
+
     def _opening(self, name: str) -> SiteOpening:
         record = self._loop.ask(functools.partial(_record, name))
         if record is None:
@@ -225,6 +242,13 @@ class SiteLinks:
             site=self.site.name, instance=self.site.instance, version=koalapy.__version__, epoch=next(self._epochs),
             received_from=record.instance, received=record.received,
         )  # fmt: skip
+
+
+def _beyond(neighbour: str, number: int, engine: Engine) -> tuple[str, int] | None:
+    """Return the neighbour and number by which this site has a lease that it has passed on; None for another one."""
+    neighbours = engine.core.neighbours
+    lease = neighbours.lease(neighbour, number, lent=True) if neighbour in neighbours.records else None
+    return lease.beyond if lease is not None and lease.state is LeaseState.BOUND else None
 
 
 def _record(name: str, engine: Engine) -> Neighbour | None:

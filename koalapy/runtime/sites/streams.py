@@ -1,15 +1,15 @@
 """Byte streams over the link to a neighbour, beside its messages. Either side opens them; both ends are one machine.
 
 A stream ends in a sink: the neighbour consumes its bytes, and answers with their number, so that `koala sites check`
-can measure a link. Or it leads to a command on a lease: the lender relays its frames, and keeps none of them. Chunks go
-behind all messages, and a reader that does not read stops the writer.
+can measure a link. Or it leads to a command on a lease: the lender relays its frames, as do the sites between, and
+keeps none of them. Chunks go behind all messages, and a reader that does not read stops the writer.
 """
 
 import secrets
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -77,6 +77,7 @@ class SiteStreams:
         self._lock = threading.Lock()
         self._own: dict[int, tuple[str, Stream]] = {}  # with their tags
         self._relayed: dict[int, tuple[str, Relay]] = {}
+        self._passed: dict[int, tuple[str, Callable[[Any], None]]] = {}
         self._sinks: dict[int, _Sink] = {}
 
     def received(self, frame: Any) -> None:
@@ -87,17 +88,21 @@ class SiteStreams:
         with self._lock:
             tag, own = self._own.get(frame.stream, ("", None))
             sink, relayed = self._sinks.get(frame.stream), self._relayed.get(frame.stream)
+            passed = self._passed.get(frame.stream)
             frames: list[Any] = []
             if sink is not None:
                 frames = sink.received(self._now(), frame)
             elif isinstance(frame, OpenStream):
                 frames = self._accept(frame)
-            elif own is None and relayed is None:
+            elif own is None and relayed is None and passed is None:
                 frames = unknown_stream(frame)
             for each in frames:
                 self._send(each)
         if relayed is not None and sink is None:
             self._pass_on(frame, *relayed)
+        elif passed is not None and sink is None:
+            if isinstance(frame, Chunk) or frame.tag == passed[0]:
+                passed[1](frame)
         elif own is not None and sink is None and (isinstance(frame, Chunk) or frame.tag == tag):
             own.received(frame)
 
@@ -107,7 +112,7 @@ class SiteStreams:
         """Open a stream to a lease of the neighbour, or open it once more: the borrower repeats what has no answer."""
         with self._lock:
             known = self._relayed.get(opening.stream)
-            taken = opening.stream in self._own or opening.stream in self._sinks
+            taken = any(opening.stream in each for each in (self._own, self._sinks, self._passed))
             full = len(self._relayed) >= _MOST_RELAYED
         if known is not None:
             known[1].send(known[1].opening)
@@ -151,6 +156,38 @@ class SiteStreams:
             _, way = self._relayed.pop(number, ("", None))
         if way is not None:
             way.forget()
+
+    def keep_relayed(self, leases: Collection[int]) -> None:
+        """Reset the streams of the neighbour to all leases but these, which it has."""
+        with self._lock:
+            over = [
+                (number, *each)
+                for number, each in self._relayed.items()
+                if int(each[0].removeprefix(_LEASE)) not in leases
+            ]
+        for number, tag, way in over:
+            why = StreamReset(tag, number, "lease_over", "The lease is over.")
+            self._pass_on(why, tag, way)
+            self._send(why)
+
+    # ---- streams to leases of the neighbour, at a site between
+
+    def relay(self, lease: int, opening: OpenStream, back: Callable[[Any], None]) -> Relay | None:
+        """Return the way of a stream of another site to a lease of this neighbour.
+
+        `back` gets its frames, until one end has reset it. None: its number is used already.
+        """
+        number, tag = opening.stream, f"{_LEASE}{lease}"
+        with self._lock:
+            if any(number in each for each in (self._own, self._sinks, self._relayed, self._passed)):
+                return None
+            self._passed[number] = tag, back
+
+        def forget() -> None:
+            with self._lock:
+                self._passed.pop(number, None)
+
+        return Relay(tag, opening._replace(tag=tag), self._send, forget)
 
     def _accept(self, opening: OpenStream) -> list[Any]:
         now = self._now()

@@ -1,0 +1,102 @@
+"""The requests of neighbours: each is served here, passed on to another neighbour, or rejected (SC'07, section 4.3)."""
+
+from functools import partial
+
+from koalapy.core.core import Core
+from koalapy.model.errors import Reason
+from koalapy.model.events import RequestDelegated
+from koalapy.model.lease import Asked, Lease, LeaseState, Origin, Wanted, too_long
+from koalapy.model.units import HOUR, MINUTE, Duration, Instant
+from koalapy.policies import dispatching
+from koalapy.policies.calls import call_policy
+from koalapy.policies.dispatching import NeighboursRequest
+from koalapy.sites import lending, passing
+
+ANSWER_WITHIN = Duration(4 * MINUTE)  # longer than a lender may take to bind
+_REMEMBERED_FOR = HOUR
+_MOST_REMEMBERED = 10_000
+_MOST_UNDECIDED = 100  # of one neighbour
+_SEEN = Reason("seen", "transient", "It has had this request already, by another way.", "")
+_STRANGER = Reason("stranger", "request", "It lends nothing to sites that it does not know.", "Ask its people.")
+_TOO_MANY = Reason("too_many", "transient", "It has too many requests of this site.", "It is asked again.")
+_NO_TIME = Reason("no_time", "transient", "There was no time left to answer.", "It is asked again.")
+
+
+def on_delegated(core: Core, now: Instant, event: RequestDelegated) -> None:
+    """Keep the request for the next cycle, or reject it. One that is known was repeated."""
+    neighbours, rules = core.neighbours, core.settings.delegation
+    if neighbours.lease(event.neighbour, event.lease, lent=True) is not None:
+        return
+    reason = _objection(core, now, event)
+    if reason is not None:
+        lending.reject(core, now, event.neighbour, event.lease, reason)
+        return
+    want = Wanted(
+        processors=event.processors, walltime=event.walltime, processors_per_node=event.processors_per_node,
+        memory=event.memory,
+    )  # fmt: skip
+    within = min(event.within, ANSWER_WITHIN)
+    asked = Asked(
+        origin=event.origin, want=want, dttl=min(event.dttl, rules.dttl), answer_by=Instant(now + within)
+    )  # fmt: skip
+    lease = Lease(
+        number=event.lease, lent=True, job=None, processors=event.processors, state=LeaseState.ASKED, asked_at=now,
+        asked=asked,
+    )  # fmt: skip
+    neighbours.put_lease(event.neighbour, lease)
+    if neighbours.match_at is None:
+        neighbours.match_at = Instant(now + rules.interval)
+
+
+def step(core: Core, now: Instant) -> None:
+    """Serve the requests that wait, if their cycle is due: in the order of the policy, each once."""
+    neighbours = core.neighbours
+    waiting = [each for each in neighbours.leases(lent=True) if each[1].is_undecided]
+    if not waiting:
+        neighbours.match_at = None
+    if not waiting or (neighbours.match_at is not None and now < neighbours.match_at):
+        return
+    neighbours.match_at = None
+    for name, lease in _in_order(core, waiting):
+        reason = _NO_TIME if lease.asked is None or now >= lease.asked.answer_by else None
+        reason = reason or lending.serve(core, now, name, lease)
+        if reason is not None and not passing.pass_on(core, now, name, lease):
+            lending.refuse(core, now, name, lease, reason)
+
+
+def _objection(core: Core, now: Instant, event: RequestDelegated) -> Reason | None:
+    """Return why the request is not considered at all; None if it is."""
+    lend, origin = core.settings.lend, event.origin
+    if lend is None or event.neighbour not in lend.to:
+        return lending.NOT_LENT
+    if origin.site != event.neighbour and not lend.strangers:
+        return _STRANGER
+    if event.walltime > lend.walltime:
+        return too_long(lend.walltime, event.walltime)
+    if lending.is_nothing(event.processors, event.walltime):
+        return Reason("bad_request", "request", "It asks for nothing that can be lent.", "")
+    of_theirs = [each for each in core.neighbours.records[event.neighbour].leases if each.lent]
+    if sum(each.is_undecided for each in of_theirs) >= _MOST_UNDECIDED:
+        return _TOO_MANY
+    return _SEEN if _is_seen(core, now, origin) else None
+
+
+def _is_seen(core: Core, now: Instant, origin: Origin) -> bool:
+    """Note the request. Return whether it is known from the past hour, or is here now, by whatever way it came."""
+    seen = core.neighbours.seen
+    while seen and (len(seen) >= _MOST_REMEMBERED or now - next(iter(seen.values())) >= _REMEMBERED_FOR):
+        del seen[next(iter(seen))]
+    here = any(each.asked is not None and each.asked.origin == origin for _, each in core.neighbours.leases(lent=True))
+    known = here or origin in seen
+    seen.setdefault(origin, now)
+    return known
+
+
+def _in_order(core: Core, waiting: list[tuple[str, Lease]]) -> list[tuple[str, Lease]]:
+    """Return the requests in the order of the policy; first come, first served, if it fails."""
+    lent = {name: lending.lent_to(core, name) for name, _ in waiting}
+    by_age = sorted(waiting, key=lambda each: each[1].asked_at)
+    shown = [NeighboursRequest(each.processors, at, name, lent[name]) for at, (name, each) in enumerate(by_age)]
+    policy = core.neighbours.policies.dispatching
+    ordered, _ = call_policy(partial(sorted, shown, key=policy), lambda found: "", sorted(shown, key=dispatching.fcfs))
+    return [by_age[each.arrival] for each in ordered]
