@@ -1,5 +1,7 @@
 """The sites of the test grid: a job that is too large for its own cluster runs on another person's real nodes."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -50,5 +52,9 @@ def test_a_job_too_large_for_its_cluster_runs_on_nodes_of_a_site_without_an_acco
     linked.eventually(
         lambda: not linked.shell("alpha", "find /home/north/.koala -name lease", "root"), "its directory is removed"
     )
-    with Grid(NORTH.grid_file) as north, pytest.raises(RequestError):
-        north.end_lease(lent["name"])
+    with Grid(NORTH.grid_file) as north:
+        with pytest.raises(RequestError):
+            north.end_lease(lent["name"])
+        os.kill(north.status()["pid"], signal.SIGKILL)
+    sites.down()
+    assert linked.containers.exec("alpha", ["id", "-u", NORTH.name]).exit_status != 0
