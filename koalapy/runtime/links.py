@@ -403,8 +403,9 @@ def _pilot_of(engine: Engine, neighbour: str, number: int) -> Job | None:
     """Return the job that holds a lease of a neighbour."""
     neighbours = engine.core.neighbours
     lease = neighbours.lease(neighbour, number, lent=True) if neighbour in neighbours.records else None
-    bound = lease is not None and lease.state is LeaseState.BOUND
-    return engine.job(lease.job) if bound and lease is not None and lease.job is not None else None
+    if lease is None or lease.job is None or lease.state is not LeaseState.BOUND:
+        return None
+    return engine.job(lease.job)
 
 
 def _peers(engine: Engine, attempt: AttemptId, cluster: str | None) -> list[tuple[str, AttemptId]]:

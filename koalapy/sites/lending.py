@@ -155,7 +155,7 @@ def lent_to(core: Core, neighbour: str) -> int:
 def free_for(core: Core, now: Instant, neighbour: str) -> int:
     """Return the most processors that one site can give to the neighbour through this one.
 
-    A child can have those of all other neighbours, others only those of the children; as in `reports`.
+    A child can have those of all other neighbours, others only those of the children (see `reports.py`).
     """
     lend, neighbours = core.settings.lend, core.neighbours
     own = max(lendable(core, now, neighbour).values(), default=0)
