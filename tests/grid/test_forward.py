@@ -4,7 +4,6 @@ import hashlib
 import shutil
 import socket
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 import real_grid
+from echoed import Echoed
 from host_rule import input_rule
 
 SLURM, GRID_ENGINE = "alpha", "gamma"
@@ -137,33 +137,17 @@ def test_no_byte_is_lost_or_repeated_while_the_network_is_cut(start: Callable[[s
     koalad = start("10m")
     job = echoing(koalad)
     failed: list[Exception] = []
-    sent, got, over = hashlib.sha256(), hashlib.sha256(), threading.Event()
     forwarded = koalad.grid.forward(job, PORT, failed=failed.append)
     with forwarded as forwarding, socket.create_connection(forwarding.address) as plug:
         plug.settimeout(2 * real_grid.PATIENCE_S)
-
-        def send() -> None:
-            number = 0
-            while not over.wait(0.01):
-                number += 1
-                data = hashlib.sha256(b"%d" % number).digest() * 1000
-                sent.update(data)
-                plug.sendall(data)
-            plug.shutdown(socket.SHUT_WR)
-
-        sending = threading.Thread(target=send)
-        sending.start()
-        got.update(plug.recv(1 << 16))
+        echoed = Echoed(plug, 32_000)
+        echoed.receive()
         with cut(testgrid):
             koalad.until(lambda: connection_of(koalad) != "up")
         koalad.until(lambda: connection_of(koalad) == "up")
-        got.update(plug.recv(1 << 16))
-        over.set()
-        while data := plug.recv(1 << 16):
-            got.update(data)
-        sending.join()
+        echoed.receive()
+        assert echoed.comes_back_whole()
     assert failed == []
-    assert got.digest() == sent.digest()
 
 
 @pytest.mark.slow

@@ -132,6 +132,12 @@ class Koala:
             time.sleep(0.05)
         return answer
 
+    def kill(self) -> None:
+        """Kill koalad, and wait until its process is gone."""
+        pid = int(self("status", "--json").document["pid"])
+        os.kill(pid, signal.SIGKILL)
+        self.until(lambda: not Path(f"/proc/{pid}").exists())
+
     def clear(self) -> None:
         """End whatever a test has left."""
         with self.client() as grid:

@@ -1,8 +1,5 @@
 """Three koalads of three people: a job runs on processors of a site that its own does not know."""
 
-import os
-import signal
-import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,42 +7,29 @@ from typing import Any
 
 import live
 import pytest
+from site_koalas import begin, free_address, leases, link, nothing_left_of_leases, site
 
 Document = dict[str, Any]
 SLOTS = {"delft": 2, "nl": 1, "lyon": 5}
-
-
-def cluster(place: Path, name: str) -> Document:
-    of = {"batch": "local", "connect": "local:", "poll": "200ms", "max_age": "1m"}
-    return {f"{name}-nodes": of | {"slots": SLOTS[name], "shared": str(place / name / "shared")}}
 
 
 class Chain:
     """`nl` listens; `delft`, which borrows, and `lyon`, which lends, dial it and do not know each other."""
 
     def __init__(self, place: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
         terms = {"processors": 4, "isolation": "none"}
         sites: dict[str, Document] = {
             "delft": {"borrow": {"after": "0s", "idle": "3s", "again": "1s"}},
-            "nl": {"listen": f"127.0.0.1:{port}", "lend": {"to": ["delft"], "pass_on": True, **terms}},
+            "nl": {"listen": free_address(), "lend": {"to": ["delft"], "pass_on": True, **terms}},
             "lyon": {"lend": {"to": ["nl"], "strangers": True, **terms}},
         }
-        self.all = {
-            name: live.Koala(place / name, cluster(place, name), site={"name": name, **site})
-            for name, site in sites.items()
-        }
+        self.all = {name: site(place, name, SLOTS[name], **section) for name, section in sites.items()}
         self.delft, self.nl, self.lyon = self.all.values()
 
     def link(self) -> None:
-        for koala in self.all.values():
-            assert koala("sites", "init").status == 0
-            assert koala("up").status == 0
+        begin(*self.all.values())
         for name in ("delft", "lyon"):
-            line = self.nl("sites", "invite", name, "--relation", "child", "--json").document["line"]["line"]
-            answer = self.all[name]("sites", "join", line, "--json").document["line"]["line"]
-            assert self.nl("sites", "join", answer).status == 0
+            link(self.nl, name, self.all[name], "child")
         self.delft.until(lambda: self.free() == 4)
 
     def free(self) -> int | None:
@@ -58,7 +42,7 @@ class Chain:
             koala.until(lambda: not leases(koala))  # noqa: B023
         self.delft.until(lambda: [each["name"] for each in self.delft.client().clusters()] == ["delft-nodes"])
         self.lyon.until(lambda: self.lyon.client().clusters()[0]["idle"] == SLOTS["lyon"])
-        assert not list((self.lyon.root / "shared").glob("*/*/work/lease"))
+        self.lyon.until(lambda: nothing_left_of_leases(self.lyon))
         books = {name: usage(koala) for name, koala in self.all.items()}
         assert books["delft"]["nl"]["borrowed_s"] == books["nl"]["delft"]["lent_s"] > 0
         assert books["nl"]["lyon"]["borrowed_s"] == books["lyon"]["nl"]["lent_s"] > 0
@@ -68,19 +52,8 @@ class Chain:
             koala.stop()
 
 
-def leases(koala: live.Koala) -> list[Document]:
-    return list(koala("leases", "--json").document["leases"])
-
-
 def usage(koala: live.Koala) -> dict[str, Document]:
     return {each["neighbour"]: each for each in koala("leases", "--json").document["usage"]}
-
-
-def kill(koala: live.Koala) -> None:
-    pid = int(koala("status", "--json").document["pid"])
-    os.kill(pid, signal.SIGKILL)
-    koala.until(lambda: not Path(f"/proc/{pid}").exists())
-    assert koala("up").status == 0
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +86,8 @@ def test_a_job_runs_over_a_chain_and_survives_killed_koalads_of_all_its_sites(ch
     assert "site lyon" in chain.nl("leases").out
     assert [each["name"] for each in chain.nl.client().clusters()] == ["nl-nodes"]
     for koala in (chain.nl, chain.lyon, delft):
-        kill(koala)
+        koala.kill()
+        assert koala("up").status == 0
     assert [len(leases(koala)) for koala in chain.all.values()] == [1, 2, 1]
     gate.touch()
     ended = delft.end(job)

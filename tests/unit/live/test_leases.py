@@ -1,45 +1,29 @@
 """Two koalads of two people: a job that is too large for the one runs on processors that the other lends."""
 
-import os
-import signal
-import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import live
 import pytest
+from site_koalas import begin, free_address, leases, link, nothing_left_of_leases, site
 
-Document = dict[str, Any]
 SLOTS = {"delft": 2, "lyon": 6}
-
-
-def cluster(place: Path, name: str) -> Document:
-    of = {"batch": "local", "connect": "local:", "poll": "200ms", "max_age": "1m"}
-    return {f"{name}-nodes": of | {"slots": SLOTS[name], "shared": str(place / name / "shared")}}
 
 
 class Pair:
     """`delft` borrows, and only dials; `lyon` lends."""
 
     def __init__(self, place: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
         borrow = {"after": "0s", "idle": "3s", "again": "1s"}
         lend = {"to": ["delft"], "processors": 5, "isolation": "none"}
-        self.delft = live.Koala(place / "delft", cluster(place, "delft"), site={"name": "delft", "borrow": borrow})
-        listens = {"name": "lyon", "listen": f"127.0.0.1:{port}", "lend": lend}
-        self.lyon = live.Koala(place / "lyon", cluster(place, "lyon"), site=listens)
+        self.delft = site(place, "delft", SLOTS["delft"], borrow=borrow)
+        self.lyon = site(place, "lyon", SLOTS["lyon"], listen=free_address(), lend=lend)
         self.both = self.delft, self.lyon
 
     def link(self) -> None:
-        for koala in self.both:
-            assert koala("sites", "init").status == 0
-            assert koala("up").status == 0
-        line = self.lyon("sites", "invite", "delft", "--json").document["line"]["line"]
-        answer = self.delft("sites", "join", line, "--json").document["line"]["line"]
-        assert self.lyon("sites", "join", answer).status == 0
+        begin(*self.both)
+        link(self.lyon, "delft", self.delft)
         self.delft.until(lambda: self.free() == 5)
 
     def free(self) -> int | None:
@@ -52,15 +36,11 @@ class Pair:
             koala.until(lambda: not leases(koala))  # noqa: B023
         self.delft.until(lambda: [each["name"] for each in self.delft.client().clusters()] == ["delft-nodes"])
         self.lyon.until(lambda: self.lyon.client().clusters()[0]["idle"] == SLOTS["lyon"])
-        self.lyon.until(lambda: not list((self.lyon.root / "shared").glob("*/*/work")))
+        self.lyon.until(lambda: nothing_left_of_leases(self.lyon))
 
     def stop(self) -> None:
         for koala in self.both:
             koala.stop()
-
-
-def leases(koala: live.Koala) -> list[Document]:
-    return list(koala("leases", "--json").document["leases"])
 
 
 @pytest.fixture(scope="module")
@@ -115,17 +95,11 @@ def running(pair: Pair, name: str) -> tuple[int, Path, Path]:
     return job, gate, lines
 
 
-def kill(koala: live.Koala) -> None:
-    pid = int(koala("status", "--json").document["pid"])
-    os.kill(pid, signal.SIGKILL)
-    koala.until(lambda: not Path(f"/proc/{pid}").exists())
-    assert koala("up").status == 0
-
-
 def test_what_runs_on_a_lease_survives_killed_koalads_of_both_sides(pair: Pair) -> None:
     job, gate, lines = running(pair, "killed")
     for koala in pair.both:
-        kill(koala)
+        koala.kill()
+        assert koala("up").status == 0
     assert len(leases(pair.delft)) == len(leases(pair.lyon)) == 1
     gate.touch()
     ended = pair.delft.end(job)

@@ -1,12 +1,10 @@
 """Pilots that never start, start on nodes that cannot be used, are cut off, or end under their jobs."""
 
-import hashlib
 import os
 import signal
 import socket
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import live
 import pytest
 import yaml
+from echoed import Echoed
 
 Document = dict[str, Any]
 SHORT = {"batch": "local", "connect": "local:", "poll": "200ms", "max_age": "1m"}
@@ -151,36 +150,21 @@ def test_jobs_and_byte_streams_of_a_pilot_outlast_a_cut_connection(idle: Any) ->
     echoing = idle.submit(echo | {"processors": 1, "cluster": pilot, "walltime": "5m"})
     with idle.client() as client:
         port = idle.until(lambda: idle.job(echoing)["state"] == "running" and b"".join(client.output(echoing)))
-        sent, got, failed, over = hashlib.sha256(), hashlib.sha256(), list[Exception](), threading.Event()
+        failed: list[Exception] = []
         forwarded = client.forward(echoing, int(port), failed=failed.append)
         with forwarded as forwarding, socket.create_connection(forwarding.address) as plug:
             plug.settimeout(live.PATIENCE_S)
-
-            def send() -> None:
-                number = 0
-                while not over.wait(0.01):
-                    number += 1
-                    data = hashlib.sha256(b"%d" % number).digest() * 300
-                    sent.update(data)
-                    plug.sendall(data)
-                plug.shutdown(socket.SHUT_WR)
-
-            sending = threading.Thread(target=send)
-            sending.start()
-            got.update(plug.recv(1 << 16))
+            echoed = Echoed(plug, 9_600)
+            echoed.receive()
             (idle.root / "cut").touch()
             idle.until(lambda: connection_of(idle, "delft") != "up")
             go.touch()
             late = idle.submit(sh("exit 0", pilot))
             (idle.root / "cut").unlink()
             idle.until(lambda: connection_of(idle, "delft") == connection_of(idle, pilot) == "up")
-            got.update(plug.recv(1 << 16))
-            over.set()
-            while data := plug.recv(1 << 16):
-                got.update(data)
-            sending.join()
+            echoed.receive()
+            assert echoed.comes_back_whole()
     assert failed == []
-    assert got.digest() == sent.digest()
     assert {idle.end(job)["state"] for job in (counted, echoing, late)} == {"done"}
     assert kept.read_text() == "run\n"
     assert idle("pilots", "close", pilot, "--drain").status == 0

@@ -1,8 +1,5 @@
 """Two koalads of two people: stages of a flow of the one run at the other, which its grid file permits."""
 
-import os
-import signal
-import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,38 +7,25 @@ from typing import Any
 
 import live
 import pytest
+from site_koalas import begin, free_address, link, site
 
 Document = dict[str, Any]
-
-
-def cluster(place: Path, name: str) -> Document:
-    of = {"batch": "local", "connect": "local:", "poll": "200ms", "max_age": "1m"}
-    return {f"{name}-nodes": of | {"slots": 4, "shared": str(place / name / "shared")}}
 
 
 class Pair:
     """`delft` sends, and only dials; `lyon` runs."""
 
     def __init__(self, place: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.delft = live.Koala(place / "delft", cluster(place, "delft"), site={"name": "delft"})
         run = {"sites": ["delft"], "processors": 3, "isolation": "none"}
-        self.lyon = live.Koala(
-            place / "lyon", cluster(place, "lyon"),
-            site={"name": "lyon", "listen": f"127.0.0.1:{self.port}", "run": run},
-        )  # fmt: skip
+        self.delft = site(place, "delft", 4)
+        self.lyon = site(place, "lyon", 4, listen=free_address(), run=run)
         self.both = self.delft, self.lyon
         self.gates = place / "gates"
         self.gates.mkdir()
 
     def link(self) -> None:
-        for koala in self.both:
-            assert koala("sites", "init").status == 0
-            assert koala("up").status == 0
-        line = self.lyon("sites", "invite", "delft", "--json").document["line"]["line"]
-        answer = self.delft("sites", "join", line, "--json").document["line"]["line"]
-        assert self.lyon("sites", "join", answer).status == 0
+        begin(*self.both)
+        link(self.lyon, "delft", self.delft)
         self.connected()
 
     def connected(self) -> None:
@@ -76,12 +60,6 @@ class Pair:
             return next(dict(each) for each in grid.flow(flow) if each["name"] == name)
 
 
-def kill(koala: live.Koala) -> None:
-    pid = int(koala("status", "--json").document["pid"])
-    os.kill(pid, signal.SIGKILL)
-    koala.until(lambda: not Path(f"/proc/{pid}").exists())
-
-
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Pair]:
     with tempfile.TemporaryDirectory(prefix="ks", dir="/tmp") as place:
@@ -108,7 +86,7 @@ def test_a_subtree_runs_at_the_other_site_whose_koalads_are_killed(pair: Pair) -
     assert [(each["name"], each["owner"]) for each in lyon.client().flow(there)] == [
         ("a", "site:delft"), ("b", "site:delft"),
     ]  # fmt: skip
-    kill(lyon)
+    lyon.kill()
     pair.open("a")
     sub_id = pair.job(flow, "sub")["id"]
     delft.until(lambda: "no connection with lyon now" in delft("explain", sub_id).out)
@@ -116,7 +94,7 @@ def test_a_subtree_runs_at_the_other_site_whose_koalads_are_killed(pair: Pair) -
     waits = int(delft("submit", file, "--json").document["id"])
     assert "is sent once there is a connection" in delft("explain", waits).out
     assert delft.job(waits)["state"] == "waiting"
-    kill(delft)
+    delft.kill()
     for koala in pair.both:
         assert koala("up").status == 0
     pair.runs("b")
