@@ -49,9 +49,12 @@ class Notifications(Index):
 
     # ---- an index of jobs and sweeps
 
+    def follows(self, job: Job) -> bool:
+        return bool(job.request.notify)
+
     def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
         """Note the end or first start of a job. Only a completion failure sends a job back that has run."""
-        if not job.request.notify or job.state is before:
+        if job.state is before:
             return
         on = _CHANGES.get(job.state)
         if on is not None and not (on is NotifyOn.STARTED and job.completion_failures):

@@ -24,8 +24,11 @@ class SentJobs(Index):
     def added(self, job: Job) -> None:
         self._enter(job)
 
+    def follows(self, job: Job) -> bool:
+        return job.request.site is not None
+
     def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
-        if job.request.site is not None and "state" in names:
+        if "state" in names:
             self._enter(job)
 
     def _enter(self, job: Job) -> None:
@@ -63,8 +66,11 @@ class ReceivedJobs(Index):
             self.jobs[key] = job
             self.dirty[job.id] = None
 
+    def follows(self, job: Job) -> bool:
+        return received_key(job) is not None
+
     def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
-        if ("state" in names or "flow" in names) and received_key(job) is not None:
+        if "state" in names or "flow" in names:
             self.dirty[job.id] = None
 
     def became_final(self, job: Job) -> None:

@@ -22,6 +22,13 @@ class Index:
     def added(self, job: Job) -> None:
         """Note a new job, or one of the snapshot with its attempts."""
 
+    def follows(self, job: Job) -> bool:
+        """Return whether `changed` concerns this job, which is asked once, before `added`.
+
+        Without this method an index follows every job.
+        """
+        return True
+
     def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
         """Note that these fields of the job have changed, and its state before."""
 

@@ -135,7 +135,10 @@ class Records:
         self.pending_cancels: dict[AttemptId, Attempt] = {}  # also those of earlier tries, and of final jobs
         self.jobless = frozenset(snapshot.jobless)
         self._keys, self._live = Keys(), LiveAttempts()
-        self._of_added, self._of_changed = concerned(indices, "added"), concerned(indices, "changed")
+        self._of_added, of_changed = concerned(indices, "added"), concerned(indices, "changed")
+        self._choosy = concerned(of_changed, "follows")
+        self._of_changed = [index for index in of_changed if index not in self._choosy]
+        self._followers: dict[JobId, list[Index]] = {}  # by job, those of the choosy that follow it
         self._of_queued = concerned(indices, "queued_changed")
         self._of_attempts, self._of_final = concerned(indices, "attempt_changed"), concerned(indices, "became_final")
         self._of_dropped = concerned(indices, "dropped")
@@ -180,6 +183,8 @@ class Records:
 
     def _add(self, row: Job) -> None:
         self.jobs[row.id] = row
+        if followers := [index for index in self._choosy if index.follows(row)]:
+            self._followers[row.id] = followers
         if row.attempts:
             self._begin(row)
         self._keys.added(row)
@@ -220,6 +225,8 @@ class Records:
         if identity not in self.jobs:
             return
         for index in self._of_changed:
+            index.changed(job, before, changes)
+        for index in self._followers.get(identity, ()):
             index.changed(job, before, changes)
         if before.queued or (after is not None and after.queued):
             for index in self._of_queued:
@@ -503,6 +510,7 @@ class Records:
 
     def _drop(self, job: Job) -> None:
         del self.jobs[job.id]
+        self._followers.pop(job.id, None)
         self._drop_attempts(job.attempts)
         self._keys.dropped(job)
         for index in self._of_dropped:

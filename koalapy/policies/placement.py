@@ -44,14 +44,13 @@ def worst_fit(demands: Sequence[Demand], idle_clusters: Sequence[IdleCluster]) -
     one, both by decreasing idle processors. A component goes to the head of N, else to the head of Y; if it fits on
     neither, the job cannot be placed.
     """
+
     emptiest_first = [each.cluster for each in sorted(idle_clusters, key=attrgetter("idle"), reverse=True)]
 
     def candidates(idle: Mapping[str, int], used: set[str]) -> Iterable[Iterable[str]]:
-        if not used:
-            return (emptiest_first,)
         # the idle processors of unused clusters do not change
-        unused = [cluster for cluster in emptiest_first if cluster not in used]
-        return unused, sorted([each for each in idle if each in used], key=lambda cluster: -idle[cluster])
+        yield (cluster for cluster in emptiest_first if cluster not in used) if used else emptiest_first
+        yield sorted((cluster for cluster in idle if cluster in used), key=lambda cluster: -idle[cluster])
 
     return _greedily(demands, idle_clusters, candidates)
 
