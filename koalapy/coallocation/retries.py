@@ -116,7 +116,7 @@ def apply_outcome(core: Core, now: Instant, job: Job) -> None:
     if job.choices and outcome in (Outcome.NEXT_CHOICE, Outcome.SUBMISSION_FAILURE):
         choices.refuse(core, now, job, job.reason or choices.BUSY)
         if outcome is Outcome.NEXT_CHOICE:
-            return _back(core, now, job, job.position, JobState.WAITING)
+            return _back(core, now, job, job.position, JobState.WAITING, keeps_choices=True)
         core.records.change(job, reason=choices.none_left(job))
     if outcome is Outcome.SUBMISSION_FAILURE:
         core.records.change(job, submission_failures=job.submission_failures + 1)
@@ -156,7 +156,8 @@ def _again(core: Core, now: Instant, job: Job) -> None:
     _back(core, now, job, core.records.new_tail_position(), JobState.WAITING)
 
 
-def _back(core: Core, now: Instant, job: Job, position: int, state: JobState) -> None:
+def _back(core: Core, now: Instant, job: Job, position: int, state: JobState, keeps_choices: bool = False) -> None:
+    """Put the job back. Unless it goes on with its next choice, new ones are made when it is placed again."""
     _remove_directories(core, job)
     core.records.end_try(
         job,
@@ -170,7 +171,7 @@ def _back(core: Core, now: Instant, job: Job, position: int, state: JobState) ->
         collecting=False,
         request=job.written or job.request,
         written=None,
-        **({} if position == job.position and state is JobState.WAITING else {"choices": (), "choice": 0}),
+        **({} if keeps_choices else {"choices": (), "choice": 0}),
     )
     counted = {"submission_failures": job.submission_failures, "completion_failures": job.completion_failures}
     core.records.note(now, job.id, "work_requeued", state=str(state), **counted, **code_and_message(job.reason))

@@ -8,11 +8,19 @@ from engine_play import INSTANCE, SIZES, Play, alike, component
 
 from koalapy.engine import Engine
 from koalapy.model.change import Change, Snapshot
-from koalapy.model.commands import CancelAttempt, SubmitAttempt
+from koalapy.model.commands import CancelAttempt, CompareAds, SubmitAttempt
 from koalapy.model.errors import Reason
-from koalapy.model.events import CancelRequested, ClusterMeasured, HoldRequested, OutputCollected, SubmissionFailed
+from koalapy.model.events import (
+    AdsCompared,
+    CancelRequested,
+    ClusterMeasured,
+    HoldRequested,
+    OutputCollected,
+    SubmissionFailed,
+)
 from koalapy.model.identity import JobId
 from koalapy.model.job import Outcome
+from koalapy.model.matching import Answer, Match, Verdict
 from koalapy.model.settings import Preempt, PreemptBy
 from koalapy.model.states import JobState
 from koalapy.policies.placement import worst_fit
@@ -33,10 +41,10 @@ W, C, R, S = JobState.WAITING, JobState.CLAIMING, JobState.RUNNING, JobState.STO
 BUSY = Reason("busy", "transient", "No.", "")
 
 
-def game(vacating: VacatingPolicy = youngest_first, **rules: object) -> Play:
+def game(vacating: VacatingPolicy = youngest_first, max_submission_failures: int = 3, **rules: object) -> Play:
     """A grid of alpha (32 processors), beta (16) and gamma (16) that vacates jobs."""
     preempt = Preempt(**{"how": PreemptBy.VACATE, **rules})  # type: ignore[arg-type]
-    play = Play(alike(preempt=preempt, max_submission_failures=3))
+    play = Play(alike(preempt=preempt, max_submission_failures=max_submission_failures))
     snapshot = Snapshot(instance=INSTANCE)
     play.engine = Engine(play.settings, Policies(worst_fit, fpfs, vacating), snapshot)
     for cluster in SIZES:
@@ -104,6 +112,31 @@ def test_a_vacated_job_waits_at_its_position_uncounted_and_runs_again_later() ->
     assert states(play, job, jobs[3]) == [JobState.DONE, C]
     running(play, jobs[3])
     assert play.attempts(jobs[3])[0].number == 2
+
+
+def test_a_vacated_job_whose_only_choice_is_taken_waits_for_it_uncounted() -> None:
+    play = game(max_submission_failures=1)
+    job = play.submit(component(16, rank="other.Speed"))
+    answer_alpha(play)
+    running(play, job, play.submit(component(16, "alpha")))
+    assert len(play.job(job).choices) == 1
+    urgents = [urgent(play, 16), urgent(play, 16)]
+    play.obey()
+    answer_alpha(play)
+    running(play, *urgents)
+    found = play.job(job)
+    assert (found.state, found.submission_failures, found.choices) == (W, 0, ())
+
+
+def answer_alpha(play: Play) -> None:
+    """Answer the newest questions about ads: alpha alone matches."""
+    hint = [each for each in play.hints if isinstance(each, CompareAds)][-1]
+    answers = []
+    for question in hint.questions:
+        alpha = {ad: ad.cluster == "alpha" for ad in question.clusters}
+        matches = [Match(ad, Verdict.MATCH, 1.0) if its else Match(ad, Verdict.UNDEFINED) for ad, its in alpha.items()]
+        answers.append(Answer(question.job, tuple(matches)))
+    play.apply(AdsCompared(tuple(answers)))
 
 
 def test_both_stories_report_it() -> None:
