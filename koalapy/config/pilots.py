@@ -4,11 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from koalapy.config.connect import Leased, Pilot
+from koalapy.config.convert import cluster_config
 from koalapy.config.scavenging import Scavenge
 from koalapy.config.schema import Cluster, GridFile
 from koalapy.model.identity import JobId
-from koalapy.model.pilot import PilotRule
+from koalapy.model.pilot import PilotRule, pilot_cluster
 from koalapy.model.request import Isolate, PilotTerms
+
+LENT_DIRECTORY = ".koala"  # the shared directory of a lease's KCM, below that of the lease
 
 # Keys that hold inside an allocation as they do around it. The others are about batch jobs and logins.
 _KEPT = ("setup", "relay", "relay_network", "network", "poll", "shared", "python")
@@ -45,10 +48,20 @@ def inside(around: Cluster, job: JobId, terms: PilotTerms) -> Cluster:
     return Cluster.model_construct(**values, scavenge=Scavenge(off=no_sweeps))
 
 
+def lent_config(grid: GridFile, cluster: str, job: JobId, terms: PilotTerms) -> dict[str, Any]:
+    """Return the fields by which this lender's KCM on a lease knows its cluster; see `cluster_config`.
+
+    `cluster`: that on which the job of the lease's pilot runs. Its KCM's directory is below the one it is started in.
+    """
+    name, around = pilot_cluster(job), grid.clusters[cluster]
+    alone = grid.model_copy(update={"clusters": {name: inside(around, job, terms)}})
+    return cluster_config(alone, name) | {"shared": LENT_DIRECTORY}
+
+
 def leased(lender: str, number: int) -> Cluster:
     """Return the cluster that this lease of another site is.
 
-    Its shared directory is in the home that the lender gives to all that runs there.
+    Its lender has started the KCM there, which knows the directory and the rest.
     """
     values: dict[str, Any] = {
         "batch": "allocation", "connect": (Leased(lender, number).text,), "network": f"{lender}:{number}",

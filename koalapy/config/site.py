@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from koalapy.config.names import GridName, check_names_differ, is_name
-from koalapy.config.values import File, registered_word
+from koalapy.config.values import File, VisibleDirectory, registered_word
 from koalapy.model.errors import RequestError
 from koalapy.model.lease import (
     ASK_AGAIN,
@@ -22,7 +22,7 @@ from koalapy.model.lease import (
     SHORTEST_LEASE,
 )
 from koalapy.model.neighbour import Relation
-from koalapy.model.request import DEFAULT_PRIORITY, LOWEST_PRIORITY
+from koalapy.model.request import DEFAULT_PRIORITY, LOWEST_PRIORITY, Isolate
 from koalapy.model.sent import MOST_RECEIVED
 from koalapy.model.textfile.document import Document, Plain
 from koalapy.model.textfile.fields import (
@@ -53,7 +53,7 @@ _HIGHEST_PORT = 65535
 
 
 class Isolation(StrEnum):
-    """How the lender's account is hidden from a borrower's programs."""
+    """How this account is hidden from the programs of jobs that neighbours send."""
 
     NONE = "none"
 
@@ -117,8 +117,12 @@ class Lending(Section):
     strangers: Flag = Field(
         default=False, description="requests that a neighbour passes on for another site are served too"
     )
-    isolation: Annotated[Isolation, one_of(Isolation)] = Field(
-        description="how this account is hidden from borrowers' programs; none: they may do what you may"
+    isolation: Annotated[Isolate, one_of(Isolate)] = Field(
+        default=Isolate.AUTO,
+        description="how this account is hidden from borrowers' programs; none: they may do what you may",
+    )
+    visible: Annotated[tuple[VisibleDirectory, ...], Field(strict=False), BeforeValidator(as_list)] = Field(
+        default=(), description="directories that they see read-only, beside those of the system"
     )
 
 

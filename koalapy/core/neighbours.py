@@ -20,6 +20,7 @@ class Neighbours:
     `idle_since`: by cluster the borrowed leases on which nothing runs, since when. `asked`: the requests so far.
     `seen`: the requests of neighbours in the past hour, the oldest first. `match_at`: when those are served that wait.
     `policies`: those that the grid file names.
+    `exposed_until`: the clusters whose nodes could not isolate programs; until then they lend nothing.
     """
 
     def __init__(self, neighbours: Iterable[Neighbour]) -> None:
@@ -31,6 +32,7 @@ class Neighbours:
         self.ask_at: Instant | None = None
         self.look_at: Instant | None = None
         self.idle_since: dict[str, Instant] = {}
+        self.exposed_until: dict[str, Instant] = {}
         self.asked = 0
         self.seen: dict[Origin, Instant] = {}
         self.match_at: Instant | None = None
@@ -41,6 +43,7 @@ class Neighbours:
         self.connected = {name: None for name in before.connected if name in self.records}
         self.report_at, self.apart_since = before.report_at, before.apart_since
         self.idle_since, self.asked, self.seen = before.idle_since, before.asked, before.seen
+        self.exposed_until = before.exposed_until
 
     def put(self, neighbour: Neighbour) -> None:
         self.records[neighbour.name] = neighbour

@@ -158,9 +158,9 @@ class Koalad:
             shared_store=shared,
         )  # fmt: skip
         self.grid_changes = GridChanges(grid, commanded, parts)
-        self.leases = Leases(self.service, self.grid_changes, self._loop)
+        self.leases = Leases(self.service, self.grid_changes, self._loop, self._links.examine_lease)
         if self.sites is not None:
-            self._links.open_lease = self.sites.links.open_command
+            self._links.open_lease = self.sites.links.open_lease
             self.sites.links.relay = self._links.relay_lease
             self.sites.links.connected = self._links.retry_leases
         self.pilots = Pilots(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from koalapy_adapters.messages import from_json
+from koalapy_adapters.messages import PROTOCOL, from_json
 from koalapy_adapters.messages.fields import MessageError
 
 from koalapy.driver import Delivery
@@ -193,6 +193,11 @@ class NeighbourConversation:
                 f"{self._name} speaks protocol {hello.protocol} of koalapy {hello.version}; this site {SITE_PROTOCOL}."
             )
             return Reason("other_protocol", "cluster", what, "Use the same release of koalapy at both sites.")
+        if hello.kcm != PROTOCOL:
+            theirs = f"protocol {hello.kcm} of koalapy {hello.version}"
+            what = f"{self._name} speaks {theirs} with clusters; this site {PROTOCOL}."
+            advice = "A lease needs the same one: use the same release of koalapy at both sites."
+            return Reason("other_protocol", "cluster", what, advice)
         if hello.site != self._name:
             what = f"The site with the key of {self._name} calls itself {hello.site}."
             advice = "Agree on one name: `koala sites remove`, then `koala sites join` with the right line."

@@ -6,7 +6,7 @@ Those of byte streams are the same as to a cluster.
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from koalapy_adapters.messages import OpenStream, StreamReset, StreamState, readers, to_json
+from koalapy_adapters.messages import PROTOCOL, OpenStream, StreamReset, StreamState, readers, to_json
 from koalapy_adapters.messages.fields import Body, Count, Json, Line, Name, Number, Processors, whole
 
 from koalapy.model.lease import MOST_LINKS
@@ -22,10 +22,11 @@ else:
 
 
 class SiteHello(NamedTuple):
-    """The first message of each side.
+    """The message with which each side begins.
 
     `instance`: that of the sender's store. `epoch`: the sender's number of this connection, higher for each.
     `received`: the number of the newest message that the sender has committed from the store `received_from`.
+    `kcm`: the protocol between the sender and KCMs; on a lease koalad and KCM are of two sites.
     """
 
     protocol: Count
@@ -35,6 +36,7 @@ class SiteHello(NamedTuple):
     epoch: Session
     received_from: Name
     received: Count
+    kcm: Count = PROTOCOL
 
 
 class SitePing(NamedTuple):

@@ -125,6 +125,15 @@ class LeaseEndRequested:
     reason: Reason
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseExamined:
+    """The nodes of a lease that is to be lent were examined. `reason`: why programs cannot be isolated there."""
+
+    neighbour: str
+    lease: int
+    reason: Reason | None = None
+
+
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeReported:
@@ -604,6 +613,7 @@ Event = (
     | NeighbourConnected
     | NeighbourLost
     | LeaseEndRequested
+    | LeaseExamined
     | FreeReported
     | RequestDelegated
     | RequestCancelled
@@ -622,5 +632,11 @@ NeighbourMessage = (
     | JobReceived | ReceivedJobChanged | SentJobReported
 )  # fmt: skip
 NeighbourEvent = (
-    NeighbourJoined | NeighbourLeft | NeighbourConnected | NeighbourLost | LeaseEndRequested | NeighbourMessage
+    NeighbourJoined
+    | NeighbourLeft
+    | NeighbourConnected
+    | NeighbourLost
+    | LeaseEndRequested
+    | LeaseExamined
+    | NeighbourMessage
 )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
-from koalapy.model.request import ComponentRequest, Launch, PilotTerms, Request, WhenBusy
+from koalapy.model.request import ComponentRequest, Isolate, Launch, PilotTerms, Request, WhenBusy
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant, format_duration
 
 PILOT = "pilot"  # before the tilde of a pilot's cluster, so no site may have that name
@@ -28,7 +28,8 @@ class Lend:
 
     `clusters`: all of the grid file if there are none. `walltime`: the longest lease. `lost_after`: a lease of a
     borrower that is out of reach for so long ends. `pass_on`: requests that cannot be served here go on to other
-    neighbours. `strangers`: requests that a neighbour passes on for another site are served too.
+    neighbours. `strangers`: requests that a neighbour passes on for another site are served too. `isolate`,
+    `visible`: see PilotTerms.
     """
 
     to: tuple[str, ...]
@@ -38,6 +39,8 @@ class Lend:
     lost_after: Duration = LOST_AFTER
     pass_on: bool = False
     strangers: bool = False
+    isolate: Isolate = Isolate.NONE
+    visible: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +81,7 @@ class LeaseState(StrEnum):
     """
 
     ASKED = "asked"  # the lender has not answered yet; at the lender: it has asked the next site, or has yet to decide
-    BINDING = "binding"  # the lender's pilot does not run yet
+    BINDING = "binding"  # the lender's pilot does not run yet, or its nodes are examined
     BOUND = "bound"
     CLOSING = "closing"  # it was cancelled or returned, or is being ended by the lender
     OVER = "over"  # nothing runs on it for certain; its cluster leaves the borrower's grid
@@ -209,14 +212,14 @@ def _unfit(what: str) -> Reason:
     return Reason("not_borrowed", "request", what, "")
 
 
-def lease_request(component: ComponentRequest) -> Request:
+def lease_request(component: ComponentRequest, lend: Lend) -> Request:
     """Return the request of the pilot that holds a lease with the processors, cluster and walltime of this component.
 
     Its program only waits.
     """
     seconds = (max(SHORTEST_LEASE, component.walltime) - _LAST) // SECOND
     held = replace(component, executable="sleep", arguments=(str(seconds),), launch=Launch.ONCE)
-    terms = PilotTerms(lent=True)
+    terms = PilotTerms(lent=True, isolate=lend.isolate, visible=lend.visible)
     return Request(name="lease", components=(held,), when_busy=WhenBusy.WAIT, retry_on=(), pilot=terms)
 
 

@@ -1,8 +1,17 @@
-"""Leases: each borrowed one joins the grid while it is bound, and leaves it when it is over; people end them."""
+"""Leases: each borrowed one joins the grid while it is bound, and leaves it when it is over; people end them.
+
+The nodes of one that is to be lent are examined first: whether they isolate programs as the lender wants it.
+"""
+
+import threading
+from collections.abc import Callable
+
+import structlog
+from koalapy_adapters.errors import BatchError
 
 from koalapy.model.change import Change
-from koalapy.model.errors import Reason, RequestError
-from koalapy.model.events import LeaseEndRequested
+from koalapy.model.errors import KoalaError, Reason, RequestError
+from koalapy.model.events import LeaseEndRequested, LeaseExamined
 from koalapy.model.neighbour import Neighbour
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.grid_changes import GridChanges
@@ -10,6 +19,7 @@ from koalapy.runtime.service import Service
 from koalapy.runtime.upkeep import Upkeep
 from koalapy.views.leases import LeaseView, lease_upkeep, leases
 
+_LOG = structlog.get_logger()
 _LOOK_S = 1.0  # between looks while there are leases in the grid
 _ENDED = Reason("lease_ended", "request", "Its lender has taken it back.", "")
 
@@ -17,8 +27,16 @@ _ENDED = Reason("lease_ended", "request", "Its lender has taken it back.", "")
 class Leases:
     """The leases of one koalad. Any thread may call it."""
 
-    def __init__(self, service: Service, changes: GridChanges, loop: DriverThread) -> None:
-        self._service, self._changes, self._loop = service, changes, loop
+    def __init__(
+        self,
+        service: Service,
+        changes: GridChanges,
+        loop: DriverThread,
+        examine: Callable[[str, int], Reason | None],
+    ) -> None:
+        """`examine`: see ClusterLinks.examine_lease."""
+        self._service, self._changes, self._loop, self._look_into = service, changes, loop, examine
+        self._examined: dict[tuple[str, int], threading.Thread] = {}
         self.upkeep = Upkeep("leases", self._keep)
 
     # ---- for the API
@@ -52,7 +70,7 @@ class Leases:
 
     def committed(self, change: Change) -> None:
         """Look after the leases soon if one may have changed."""
-        if change.neighbours:
+        if change.neighbours or any(job.request.pilot is not None and job.request.pilot.lent for job in change.jobs):
             self.upkeep.look_soon()
 
     def _keep(self) -> float | None:
@@ -63,4 +81,24 @@ class Leases:
             self._changes.leave_held(name)
         for lender, number in due.join:
             self._changes.join_lease(lender, number)
-        return _LOOK_S if joined or due.join else None
+        for lease in due.examine:
+            self._begin_to_examine(lease)
+        return _LOOK_S if joined or due.join or due.examine else None
+
+    def _begin_to_examine(self, lease: tuple[str, int]) -> None:
+        """Examine the nodes of a lease in a thread of its own, unless one does so."""
+        self._examined = {key: each for key, each in self._examined.items() if each.is_alive()}
+        if lease not in self._examined:
+            thread = threading.Thread(target=self._examine, args=lease, name="lease-examination", daemon=True)
+            self._examined[lease] = thread
+            thread.start()
+
+    def _examine(self, neighbour: str, number: int) -> None:
+        """Without an answer of the nodes it is tried again, until the lender's time for binding is over."""
+        try:
+            reason = self._look_into(neighbour, number)
+            if reason is not None:
+                _LOG.warning("lease_refused", neighbour=neighbour, lease=number, reason=str(reason))
+            self._service.do(LeaseExamined(neighbour=neighbour, lease=number, reason=reason))
+        except (KoalaError, BatchError) as error:
+            _LOG.info("lease_not_examined", neighbour=neighbour, lease=number, reason=str(error))

@@ -11,19 +11,20 @@ import structlog
 from koalapy_adapters.connections.bootstrap import DEFAULT_DIRECTORY
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.connections.protocol import Connection
-from koalapy_adapters.connections.shell import quote_path
+from koalapy_adapters.frames import MAX_CHUNK
 from koalapy_adapters.layout import attempt_directory
 from koalapy_adapters.messages import Done, OpenStream, Welcome
 
 from koalapy.coallocation.event_origin import is_elsewhere
 from koalapy.coallocation.restored_store import doubtful
-from koalapy.config import Leased, Pilot, cluster_config
+from koalapy.config import Leased, Pilot, cluster_config, lent_config
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
 from koalapy.link.conversation import known_attempts, lost
 from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import OutboxEntry
 from koalapy.model.commands import ClusterCommand, CollectOutput, CompareAds, ForgetAttempt, Hint, NotificationCommand
 from koalapy.model.errors import Reason, TransientError
@@ -32,6 +33,7 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.job import Job
 from koalapy.model.lease import LeaseState, is_held, lease_of_cluster
 from koalapy.model.pilot import is_bound, job_of_pilot
+from koalapy.model.request import Isolate
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Work
 from koalapy.runtime.clock import SystemClock
@@ -48,11 +50,11 @@ from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.streams import Stream
 from koalapy.runtime.uplink.connect import connection_of
 from koalapy.runtime.uplink.link import CLOSE_S, Link, LinkServices, Relay
-from koalapy.runtime.uplink.pilot import PilotConnection, surroundings
+from koalapy.runtime.uplink.pilot import LeaseConnection, Lent, PilotConnection, examined, surroundings
 
 _LOG = structlog.get_logger()
 
-OpenLease = Callable[[str, int, str], Stream]  # by lender and number of the lease, and the command
+OpenLease = Callable[[str, int], Stream]  # by lender and number of the lease
 
 
 class Notifications(Protocol):
@@ -290,7 +292,7 @@ class ClusterLinks:
         if isinstance(named, Pilot):
             connection = PilotConnection(name, functools.partial(self._run_in_pilot, JobId(named.job)))
         elif isinstance(named, Leased):
-            connection = PilotConnection(name, functools.partial(self._run_on_lease, named.lender, named.number))
+            connection = LeaseConnection(name, functools.partial(self._open_kcm, named.lender, named.number))
         else:
             connection = connection_of(settings, login)
         config = cluster_config(grid, name)
@@ -318,30 +320,60 @@ class ClusterLinks:
         prefix = surroundings(attempt, job.request.pilot, self._clock.now())
         return _named(self._links, attempt.cluster).open_command(attempt.id, prefix + command)
 
-    def _run_on_lease(self, lender: str, number: int, command: str) -> Stream:
-        """Start a shell command on the first node of a lease. Raises KoalaError."""
+    def _open_kcm(self, lender: str, number: int) -> Stream:
+        """Open a stream to the KCM that the lender starts on a lease. Raises KoalaError."""
         if self.open_lease is None:
             raise TransientError("no_site", "This grid is no site any more, so that leases cannot be reached.", "")
-        return self.open_lease(lender, number, command)
+        return self.open_lease(lender, number)
 
     def relay_lease(
         self, neighbour: str, number: int, opening: OpenStream, back: Callable[[Any], None]
     ) -> Relay | None:
-        """Return the way of a borrower's stream to the first node of the pilot that holds its lease.
+        """Return the way of a borrower's stream to a KCM on the first node of the pilot that holds its lease.
 
-        The stream's command runs in the lease's directory, which is its home. None: its number is used already. Raises
-        KoalaError.
+        The command that starts the KCM is this lender's own, whatever the borrower has sent. None: the number of the
+        stream is used already. Raises KoalaError.
         """
-        job = self._loop.ask(lambda engine: _pilot_of(engine, neighbour, number))
+        attempt, surrounding, lent = self._lent(neighbour, number, LeaseState.BOUND)
+        own = opening._replace(command=surrounding + lent.kcm(), terminal=False)
+        return _named(self._links, attempt.cluster).relay(attempt.id, own, back)
+
+    def examine_lease(self, neighbour: str, number: int) -> Reason | None:
+        """Return why the nodes of a lease that is being bound cannot be lent; None if they can. Blocks.
+
+        It starts the queue of the lease there. Raises KoalaError, or BatchError if they do not answer.
+        """
+        attempt, surrounding, lent = self._lent(neighbour, number, LeaseState.BINDING)
+        link = _named(self._links, attempt.cluster)
+        opened = PilotConnection("The lease", functools.partial(link.open_command, attempt.id))
+        errors: list[str] = []
+        channel = opened.open(surrounding + lent.examination(), errors.append)
+        try:
+            printed = b"".join(iter(lambda: channel.read(MAX_CHUNK), b""))
+        finally:
+            channel.close()
+        return examined(printed, errors)
+
+    def _lent(self, neighbour: str, number: int, state: LeaseState) -> tuple[Attempt, str, Lent]:
+        """Return what holds a lease that is in this state, the prefix of commands there, and its place.
+
+        Raises TransientError if it is not, or does not run.
+        """
+        job = self._loop.ask(lambda engine: _pilot_of(engine, neighbour, number, state))
         if job is None or job.request.pilot is None or not is_bound(job):
             raise TransientError("not_bound", "The lease is not bound.", "")
         (attempt,) = job.present
-        link = _named(self._links, attempt.cluster)
-        shared = self._grid.file.clusters[attempt.cluster].shared or DEFAULT_DIRECTORY
-        home = f"{attempt_directory(shared, self._instance, tag_of(self._instance, attempt.id))}/work/lease"
-        enter = f'mkdir -p {quote_path(home)} && cd {quote_path(home)} || exit; export HOME="$PWD"; '
-        command = surroundings(attempt, job.request.pilot, self._clock.now()) + enter + opening.command
-        return link.relay(attempt.id, opening._replace(command=command), back)
+        terms, file = job.request.pilot, self._grid.file
+        if attempt.cluster not in file.clusters:
+            raise no_such_cluster(attempt.cluster, file.clusters)
+        shared = file.clusters[attempt.cluster].shared or DEFAULT_DIRECTORY
+        lent = Lent(
+            home=f"{attempt_directory(shared, self._instance, tag_of(self._instance, attempt.id))}/work/lease",
+            pushed=f"{shared}/bin/{self._packed.digest}.pyz",
+            hides=terms.isolate is not Isolate.NONE,
+            config=lent_config(file, attempt.cluster, job.id, terms),
+        )
+        return attempt, surroundings(attempt, terms, self._clock.now()), lent
 
     def _deliver(self, cluster: str, mark: object, delivery: Delivery) -> None:
         """Pass on a delivery of the cluster's present link; an abandoned login of an earlier one may still report."""
@@ -399,11 +431,11 @@ def _named(links: Mapping[str, Link], cluster: str) -> Link:
     return link
 
 
-def _pilot_of(engine: Engine, neighbour: str, number: int) -> Job | None:
-    """Return the job that holds a lease of a neighbour."""
+def _pilot_of(engine: Engine, neighbour: str, number: int, state: LeaseState) -> Job | None:
+    """Return the job that holds a lease of a neighbour, if the lease is in this state."""
     neighbours = engine.core.neighbours
     lease = neighbours.lease(neighbour, number, lent=True) if neighbour in neighbours.records else None
-    if lease is None or lease.job is None or lease.state is not LeaseState.BOUND:
+    if lease is None or lease.job is None or lease.state is not state:
         return None
     return engine.job(lease.job)
 

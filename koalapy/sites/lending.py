@@ -14,7 +14,7 @@ from koalapy.information.kis import ClusterSummary
 from koalapy.model.commands import EndLease, OfferLease, RejectRequest
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
-from koalapy.model.events import LeaseReturned, RequestCancelled, WorkSubmitted
+from koalapy.model.events import LeaseExamined, LeaseReturned, RequestCancelled, WorkSubmitted
 from koalapy.model.identity import JobId, origin_of_site
 from koalapy.model.job import Job
 from koalapy.model.lease import (
@@ -29,16 +29,18 @@ from koalapy.model.lease import (
 )
 from koalapy.model.neighbour import Relation
 from koalapy.model.pilot import is_bound
-from koalapy.model.request import ComponentRequest
+from koalapy.model.request import ComponentRequest, Isolate
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, Duration, Instant, format_duration
 from koalapy.sites.returning import give_back
 from koalapy.sites.targets import free_there
 
-BINDING = Duration(2 * MINUTE)  # within which a pilot must run
+BINDING = Duration(2 * MINUTE)  # within which a pilot must run, and its nodes be examined
+EXPOSED = Duration(10 * MINUTE)  # for which a cluster lends nothing after its nodes could not isolate programs
 _MOST_WAITING = 1000  # jobs that are looked at; with more of its own, a site lends nothing
 _RETURNED = Reason("lease_returned", "request", "The borrower has returned it.", "")
 _LOST = Reason("lender_lost", "transient", "The site that it came from does not know it any more.", "")
+_NO_ISOLATION = Reason("no_isolation", "cluster", "Its nodes cannot isolate programs, and it lends no others.", "")
 NOT_LENT = Reason("not_lent", "request", "It lends nothing to this site.", "Ask its people.")
 
 
@@ -67,6 +69,9 @@ def _placed(core: Core, now: Instant, neighbour: str, asked: ComponentRequest) -
     """Return the component on the cluster that lends most, or why there is none."""
     there = lendable(core, now, neighbour)
     most = max(there.values(), default=0)
+    lend = core.settings.lend
+    if lend is not None and asked.processors > most and _is_exposed(core, now, lend):
+        return _NO_ISOLATION
     if asked.processors > most:
         needed = f"{asked.processors} {'is' if asked.processors == 1 else 'are'} needed"
         message = f"It can lend {counted_as(most, 'processor')} now, and {needed}."
@@ -80,9 +85,10 @@ def _placed(core: Core, now: Instant, neighbour: str, asked: ComponentRequest) -
 
 
 def _claimed(core: Core, now: Instant, neighbour: str, component: ComponentRequest) -> JobId | Reason:
-    before = core.records.counters.next_job
+    lend, before = core.settings.lend, core.records.counters.next_job
+    assert lend is not None  # or nothing would have been placed
     owner = origin_of_site(neighbour)
-    on_work_submitted(core, now, WorkSubmitted(request=lease_request(component), owner=owner))
+    on_work_submitted(core, now, WorkSubmitted(request=lease_request(component, lend), owner=owner))
     if core.records.counters.next_job == before:
         return Reason("no_ids", "cluster", "It has no ids for jobs left.", "")
     return JobId(before)
@@ -93,6 +99,19 @@ def on_given_back(core: Core, now: Instant, event: RequestCancelled | LeaseRetur
     lease = core.neighbours.lease(event.neighbour, event.lease, lent=True)
     if lease is not None:
         end(core, now, event.neighbour, lease, _RETURNED)
+
+
+def on_examined(core: Core, now: Instant, event: LeaseExamined) -> None:
+    """Offer a lease whose nodes isolate programs; end another one, and lend nothing of that cluster for a while."""
+    lease = core.neighbours.lease(event.neighbour, event.lease, lent=True)
+    job = None if lease is None or lease.job is None else core.records.jobs.get(lease.job)
+    if lease is None or job is None or lease.state is not LeaseState.BINDING or not is_bound(job):
+        return
+    if event.reason is None:
+        _offer(core, now, event.neighbour, lease, job)
+        return
+    core.neighbours.exposed_until[job.present[0].cluster] = Instant(now + EXPOSED)
+    end(core, now, event.neighbour, lease, event.reason)
 
 
 def end(core: Core, now: Instant, neighbour: str, lease: Lease, reason: Reason) -> None:
@@ -134,7 +153,8 @@ def lendable(core: Core, now: Instant, neighbour: str) -> dict[str, int]:
     if lend is None or neighbour not in lend.to:
         return {}
     left = left_to_lend(core)
-    clusters = [each for each in core.information.summaries(now) if _lends(lend, each)]
+    summaries = [each for each in core.information.summaries(now) if _lends(lend, each)]
+    clusters = [each for each in summaries if now >= core.neighbours.exposed_until.get(each.name, now)]
     idle = sum(each.idle for each in clusters) - _wanted(core, clusters)
     return {each.name: max(0, min(each.idle, idle, left)) for each in clusters}
 
@@ -176,6 +196,12 @@ def _lends(lend: Lend, cluster: ClusterSummary) -> bool:
     return named and not is_held(cluster.name) and not settings.draining and cluster.trouble is None
 
 
+def _is_exposed(core: Core, now: Instant, lend: Lend) -> bool:
+    """Return whether a cluster lends nothing now because its nodes cannot isolate programs."""
+    until = core.neighbours.exposed_until
+    return any(_lends(lend, each) and now < until.get(each.name, now) for each in core.information.summaries(now))
+
+
 def _wanted(core: Core, clusters: list[ClusterSummary]) -> int:
     """Return the processors of waiting jobs of this site that these clusters could run."""
     queue, largest = core.queue, max((each.largest for each in clusters), default=0)
@@ -201,10 +227,15 @@ def step(core: Core, now: Instant) -> None:
         job = core.records.jobs.get(lease.job)
         if job is None or job.state.final:
             _note_pilot_over(core, now, name, lease, job)
-        elif lease.state is LeaseState.BINDING and is_bound(job):
+        elif lease.state is LeaseState.BINDING and is_bound(job) and not must_be_examined(job):
             _offer(core, now, name, lease, job)
         elif (why := _why_ended(core, now, name, lease)) is not None:
             end(core, now, name, lease, why)
+
+
+def must_be_examined(job: Job) -> bool:
+    """Return whether the nodes of this lease's pilot must be able to isolate programs."""
+    return job.request.pilot is not None and job.request.pilot.isolate is not Isolate.NONE
 
 
 def _offer(core: Core, now: Instant, neighbour: str, lease: Lease, job: Job) -> None:
@@ -235,7 +266,7 @@ def _why_ended(core: Core, now: Instant, neighbour: str, lease: Lease) -> Reason
     if lease.state is LeaseState.CLOSING:
         return None
     if lease.state is LeaseState.BINDING and now >= _bound_by(lease):
-        message = f"Its batch job did not start within {format_duration(BINDING)}."
+        message = f"Its batch job did not start within {format_duration(BINDING)}, or its nodes did not answer."
         return Reason("binding_timeout", "transient", message, "It is asked again.")
     apart = core.neighbours.apart_since.get(neighbour)
     lost_after = LOST_AFTER if lend is None else lend.lost_after
@@ -261,7 +292,8 @@ def _note_pilot_over(core: Core, now: Instant, neighbour: str, lease: Lease, job
 def note_over(core: Core, now: Instant, neighbour: str, lease: Lease, charge: int, reason: Reason) -> None:
     """Report the end of a lease to its borrower, who is charged; one that was never bound was a rejected request."""
     if lease.bound_at is None and not charge:
-        refuse(core, now, neighbour, lease, reason)
+        shown = _NO_ISOLATION if reason.code == _NO_ISOLATION.code else reason  # no node's name
+        refuse(core, now, neighbour, lease, shown)
         return
     core.neighbours.drop_lease(neighbour, lease)
     core.neighbours.change(neighbour, lent=core.neighbours.records[neighbour].lent + charge)

@@ -9,9 +9,9 @@ from koalapy.model.counts import counted_as
 from koalapy.model.job import Job
 from koalapy.model.lease import Lease, LeaseState, lease_cluster, lease_of_cluster
 from koalapy.model.neighbour import Neighbour
-from koalapy.model.pilot import pilot_cluster
+from koalapy.model.pilot import is_bound, pilot_cluster
 from koalapy.model.units import Duration, Instant, format_duration
-from koalapy.sites import borrowing, targets
+from koalapy.sites import borrowing, lending, targets
 from koalapy.views.clusters import LeftOn, left_on
 
 _CLUSTERS = (LeaseState.BOUND, LeaseState.CLOSING)
@@ -54,20 +54,32 @@ def leases(engine: Engine) -> list[LeaseView]:
 
 @dataclass(frozen=True, slots=True)
 class LeaseUpkeep:
-    """The next steps of borrowed leases. Each may be repeated, and is found again after a restart.
+    """The next steps of leases. Each may be repeated, and is found again after a restart.
 
-    `join`: the lenders and numbers of those that become clusters. `leave`: clusters of leases that are over.
+    `join`: the lenders and numbers of those that become clusters. `leave`: clusters of leases that are over. `examine`:
+    the borrowers and numbers of those that are offered once their nodes are known to isolate programs.
     """
 
     join: tuple[tuple[str, int], ...]
     leave: tuple[str, ...]
+    examine: tuple[tuple[str, int], ...]
 
 
 def lease_upkeep(engine: Engine, joined: Collection[str]) -> LeaseUpkeep:
-    """Return what is to be done about borrowed leases. `joined`: the clusters of the grid that are leases."""
+    """Return what is to be done about leases. `joined`: the clusters of the grid that are leases."""
     here = _here(engine.core.neighbours.records.values())
     join = tuple(each for name, each in here.items() if name not in joined)
-    return LeaseUpkeep(join, tuple(name for name in joined if name not in here))
+    return LeaseUpkeep(join, tuple(name for name in joined if name not in here), _unexamined(engine))
+
+
+def _unexamined(engine: Engine) -> tuple[tuple[str, int], ...]:
+    found = []
+    for name, lease in engine.core.neighbours.leases(lent=True):
+        job = None if lease.job is None else engine.core.records.jobs.get(lease.job)
+        binding = job is not None and lease.state is LeaseState.BINDING and is_bound(job)
+        if job is not None and binding and lending.must_be_examined(job):
+            found.append((name, lease.number))
+    return tuple(found)
 
 
 def leases_held(neighbours: Iterable[Neighbour], attempts: Iterable[Attempt]) -> list[tuple[str, int]]:

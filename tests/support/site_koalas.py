@@ -9,11 +9,14 @@ import live
 Document = dict[str, Any]
 
 
-def site(place: Path, name: str, slots: int, **section: Any) -> live.Koala:
-    """A koalad of one person that is the site `name`, with one embedded cluster of so many slots."""
+def site(place: Path, name: str, slots: int, more: Document | None = None, **section: Any) -> live.Koala:
+    """A koalad of one person that is the site `name`, with one embedded cluster of so many slots.
+
+    `more`: further keys of the cluster, or others in place of these.
+    """
     nodes = {
         "batch": "local", "connect": "local:", "poll": "200ms", "max_age": "1m", "slots": slots,
-        "shared": str(place / name / "shared"),
+        "shared": str(place / name / "shared"), **(more or {}),
     }  # fmt: skip
     return live.Koala(place / name, {f"{name}-nodes": nodes}, site={"name": name, **section})
 
@@ -24,11 +27,11 @@ def free_address() -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
-def begin(*koalas: live.Koala) -> None:
+def begin(*koalas: live.Koala, **environment: Any) -> None:
     """Make the key of each site, and start its koalad."""
     for koala in koalas:
         assert koala("sites", "init").status == 0
-        assert koala("up").status == 0
+        assert koala("up", **environment).status == 0
 
 
 def link(inviting: live.Koala, name: str, invited: live.Koala, relation: str = "sibling") -> None:

@@ -111,10 +111,10 @@ BAD_VALUES = [
     ),
     pytest.param(SMALL + "site: {name: a, share: 4}\n", "grid.yaml:6: site.share is not a known key", "", id="site"),
     pytest.param(
-        SMALL + "site: {name: a, lend: {to: [b], processors: 4}}\n",
-        "grid.yaml:6: site.lend.isolation is missing",
-        "",
-        id="lend without a word on isolation",
+        SMALL + "site: {name: a, lend: {to: [b], processors: 4, isolation: chroot}}\n",
+        "grid.yaml:6: site.lend.isolation is 'chroot'",
+        "Write none, auto, bwrap or unshare",
+        id="lend by an unknown isolation",
     ),
     pytest.param(
         SMALL + "site: {name: a, lend: {to: [b], processors: 4, isolation: none, clusters: [delft]}}\n",

@@ -23,16 +23,19 @@ from koalapy.model.events import (
     CancelRequested,
     ClusterMeasured,
     LeaseEndRequested,
+    LeaseExamined,
     NeighbourConnected,
     NeighbourLeft,
 )
 from koalapy.model.identity import JobId
 from koalapy.model.lease import Borrow, LeaseState, Lend, Origin
 from koalapy.model.neighbour import Relation
+from koalapy.model.request import Isolate
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.sites.lending import BINDING
 from koalapy.sites.requests import ANSWER_WITHIN
+from koalapy.views.leases import lease_upkeep
 
 BORROW = Borrow(after=Duration(0), idle=MINUTE, again=MINUTE)
 
@@ -268,6 +271,63 @@ def test_a_pilot_that_does_not_start_in_time_is_a_refusal() -> None:
     assert isinstance(pair.exchange()[0], RejectRequest)
     assert "did not start within 2m" in pair.delft.why(job)["lyon"]
     assert pair.lyon.leases() == []
+
+
+def test_an_isolated_lease_is_offered_once_its_nodes_are_known_to_isolate() -> None:
+    pair = Pair(isolate=Isolate.AUTO, visible=("/opt",))
+    pair.ask()
+    pair.exchange()
+    terms = pair.lyon.job(pair.pilot).request.pilot
+    assert terms is not None
+    assert (terms.isolate, terms.visible) == (Isolate.AUTO, ("/opt",))
+    assert lease_upkeep(pair.lyon.engine, []).examine == ()
+    pair.lyon.run(pair.pilot)
+    assert pair.let_pass(Duration(10 * SECOND)) == []
+    assert lease_upkeep(pair.lyon.engine, []).examine == (("delft", 1),)
+    for _ in range(2):
+        pair.lyon.apply(LeaseExamined(neighbour="delft", lease=1))
+    assert [type(each) for each in pair.exchange()] == [OfferLease]
+    assert lease_upkeep(pair.lyon.engine, []).examine == ()
+    pair.delft.follow()
+    assert "lyon~1" in pair.delft.sizes
+
+
+def test_a_cluster_whose_nodes_cannot_isolate_lends_nothing_for_a_while() -> None:
+    pair = Pair(isolate=Isolate.AUTO, clusters=("big",))
+    job = pair.ask()
+    pair.exchange()
+    pair.lyon.run(pair.pilot)
+    why = Reason("no_isolation", "cluster", "Programs cannot be isolated on the nodes of slurm job 4 (n7: none).", "")
+    pair.lyon.apply(LeaseExamined(neighbour="delft", lease=1, reason=why))
+    assert pair.lyon.job(pair.pilot).reason == why
+    pair.lyon.obey()
+    rejection = pair.exchange()[0]
+    assert isinstance(rejection, RejectRequest)
+    assert (rejection.reason.code, rejection.processors) == ("no_isolation", 0)
+    assert "n7" not in rejection.reason.message
+    words = "Its nodes cannot isolate programs, and it lends no others."
+    assert pair.delft.why(job) == {"lyon": words}
+    assert [each for each in pair.let_pass(5 * MINUTE) if isinstance(each, DelegateRequest)] == []
+    again = DelegateRequest(
+        neighbour="lyon", lease=7, processors=40, walltime=HOUR, origin=Origin("", 1, 1), dttl=3, within=MINUTE
+    )
+    pair.delft.pending.append(again)
+    assert words in pair.exchange()[-1].reason.message
+    assert [each for each in pair.let_pass(6 * MINUTE) if isinstance(each, DelegateRequest)] != []
+
+
+def test_an_examination_that_comes_too_late_changes_nothing() -> None:
+    pair = Pair(isolate=Isolate.AUTO)
+    pair.ask()
+    pair.exchange()
+    pair.lyon.run(pair.pilot)
+    pair.lyon.apply(after=Duration(BINDING + SECOND))
+    for reason in (None, Reason("no_isolation", "cluster", "None.", "")):
+        pair.lyon.apply(LeaseExamined(neighbour="delft", lease=1, reason=reason))
+    pair.lyon.obey()
+    assert [type(each) for each in pair.exchange()] == [RejectRequest]
+    pair.lyon.apply(LeaseExamined(neighbour="delft", lease=1))
+    assert pair.exchange() == []
 
 
 def test_a_borrower_out_of_reach_loses_its_lease_and_never_runs_its_job_twice() -> None:

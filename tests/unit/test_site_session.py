@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koalapy_adapters.messages import MessageError
+from koalapy_adapters.messages import PROTOCOL, MessageError
 
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Timing
@@ -292,6 +292,7 @@ def test_a_dial_that_an_offer_has_overtaken_is_given_up_without_a_hello() -> Non
     ("fields", "code"),
     [
         ({"protocol": SITE_PROTOCOL + 1}, "other_protocol"),
+        ({"kcm": PROTOCOL + 1}, "other_protocol"),
         ({"site": "c"}, "other_name"),
         ({"instance": "store-a"}, "own_store"),
         ({"received_from": "store-a", "received": 1}, "store_restored"),

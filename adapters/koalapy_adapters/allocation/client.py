@@ -67,7 +67,7 @@ class Client:
 
     def _status(self, words: List[str]) -> Json:
         found: List[Json] = []
-        for directory, ids in _by_directory(words).items():
+        for directory, ids in self._by_directory(words).items():
             if self._is_served(directory):
                 found += self._ask(directory, {"do": "status", "ids": ids})["jobs"]
             else:
@@ -76,7 +76,7 @@ class Client:
         return {"jobs": found}
 
     def _cancel(self, words: List[str]) -> Json:
-        for directory, ids in _by_directory(words).items():
+        for directory, ids in self._by_directory(words).items():
             if self._is_served(directory):
                 self._ask(directory, {"do": "cancel", "ids": ids})
         return {}
@@ -93,6 +93,15 @@ class Client:
             if named and (directory == current or not self._is_served(directory)):
                 return {"jobs": [_over(directory, max(named))]}
         return {"jobs": []}
+
+    def _by_directory(self, batch_ids: Sequence[str]) -> Dict[str, List[str]]:
+        """The ids by their queue, without those of queues elsewhere: whoever wrote these could have made the queue."""
+        found: Dict[str, List[str]] = {}
+        for batch_id in batch_ids:
+            directory = batch_id.partition("@")[2]
+            if os.path.dirname(directory) == self._place and os.path.basename(directory) not in ("", ".", ".."):
+                found.setdefault(directory, []).append(batch_id)
+        return found
 
     def _directories(self) -> List[str]:
         """The queues, the ones used last first."""
@@ -245,15 +254,6 @@ def serve(directory: str, command: List[str]) -> int:
         os.close(null)
 
     return server.serve(directory, command, answered)
-
-
-def _by_directory(batch_ids: Sequence[str]) -> Dict[str, List[str]]:
-    found: Dict[str, List[str]] = {}
-    for batch_id in batch_ids:
-        directory = batch_id.partition("@")[2]
-        if directory:
-            found.setdefault(directory, []).append(batch_id)
-    return found
 
 
 def _over(directory: str, job: jobs.Job) -> Json:

@@ -1,32 +1,48 @@
-"""The KCM, koalapy's agent on a cluster's head node: `kcm`, with frames on its standard streams."""
+"""The KCM, koalapy's agent on a cluster's head node: `kcm [CONFIG]`, with frames on its standard streams.
+
+CONFIG is that of a lender, who starts the KCM of a lease for a borrower's koalad; see `confinement`.
+"""
 
 import asyncio
 import sys
-from typing import Any, List
+from typing import Any, List, Optional
 
 
 def main(argv: List[str]) -> int:
-    """Serve koalad until it closes the connection or falls silent. `argv` is empty."""
+    """Serve koalad until it closes the connection or falls silent. `argv` is empty, but on a lease."""
     from koalapy_adapters.kcm.koalad_streams import take_standard_streams
 
-    if argv:
-        sys.stderr.write("The KCM takes no arguments: what it needs comes in koalad's Hello.\n")
+    try:
+        lease = _lease(argv)
+    except ValueError as error:
+        sys.stderr.write("The KCM takes a lender's description of the cluster at most: %s.\n" % error)
         return 2
     streams = take_standard_streams()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
-        status = loop.run_until_complete(_serve(streams, sys.argv[0]))
+        status = loop.run_until_complete(_serve(streams, sys.argv[0], lease))
         loop.run_until_complete(_end_tasks())
         return status
     finally:
         loop.close()
 
 
-async def _serve(streams: Any, pushed: str) -> int:
+def _lease(argv: List[str]) -> Optional[Any]:
+    """Return the bounds of a KCM on a lease; None elsewhere. Raises ValueError."""
+    if not argv:
+        return None
+    from koalapy_adapters.kcm import confinement  # late: few KCMs need it
+
+    if len(argv) > 1:
+        raise ValueError("there are %d arguments" % len(argv))
+    return confinement.read(argv[0])
+
+
+async def _serve(streams: Any, pushed: str, lease: Optional[Any]) -> int:
     from koalapy_adapters.kcm.loop import Kcm
 
-    return await Kcm(streams, pushed).run()
+    return await Kcm(streams, pushed, lease=lease).run()
 
 
 async def _end_tasks() -> None:

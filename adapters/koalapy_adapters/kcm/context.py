@@ -12,6 +12,7 @@ from koalapy_adapters.files import DISK
 from koalapy_adapters.host.mpirun import flavours
 from koalapy_adapters.kcm import startup
 from koalapy_adapters.kcm.attempts.machine import ALLOCATION
+from koalapy_adapters.kcm.confinement import Confinement
 from koalapy_adapters.kcm.execution import job_spec
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, load
 from koalapy_adapters.kcm.execution.drmaa.client import DrmaaSessions
@@ -48,8 +49,11 @@ class KcmContext:
         notify: Callable[[Any], None],
         has_ended: Callable[[str], bool],
         is_suspended: Callable[[str], bool],
+        lease: Optional[Confinement] = None,
     ) -> None:
         asked = startup.configured(hello)
+        if lease is not None:
+            asked = lease.configured(asked, hello.instance)
         self._version, self._pushed = hello.version, os.path.abspath(pushed)
         shared = os.path.expanduser(asked.shared or "~/.koala")
         self._shim = python_shim(asked, shared)

@@ -6,6 +6,7 @@ from typing import Any, List, Optional, Set
 from koalapy_adapters.clock import SECOND, SleepWatch, now
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.frames import Chunk, Control, Credit, Frame, FrameError
+from koalapy_adapters.kcm.confinement import Confinement
 from koalapy_adapters.kcm.context import KcmContext
 from koalapy_adapters.kcm.execution.threads import thread_cpu
 from koalapy_adapters.kcm.koalad_streams import Reader, Streams, Writer, log
@@ -19,14 +20,20 @@ _FAREWELL = 2.0
 
 
 class Kcm:
-    """One connection's KCM, from its Hello to its end."""
+    """One connection's KCM, from its Hello to its end. `lease`: its bounds, if koalad is a borrower's."""
 
-    def __init__(self, streams: Streams, pushed: str, sleep: Optional[SleepWatch] = None) -> None:
-        self._pushed = pushed
+    def __init__(
+        self,
+        streams: Streams,
+        pushed: str,
+        sleep: Optional[SleepWatch] = None,
+        lease: Optional[Confinement] = None,
+    ) -> None:
+        self._pushed, self._lease = pushed, lease
         self._writer = Writer(streams.sink)
         self._reader = Reader(streams.source, self._received)
         self._context: Optional[KcmContext] = None
-        self._session = KcmSession(now(), self._cpu_seconds)
+        self._session = KcmSession(now(), self._cpu_seconds, lease)
         self._tasks: Set[Any] = set()
         self._timer: Optional[asyncio.TimerHandle] = None
         self._timer_at: Optional[int] = None
@@ -84,8 +91,9 @@ class Kcm:
     async def _open(self, hello: Hello) -> None:
         try:
             context = self._context = KcmContext(
-                hello, self._pushed, self._writer, self._happened, self._session.has_ended, self._session.is_suspended
-            )
+                hello, self._pushed, self._writer, self._happened, self._session.has_ended, self._session.is_suspended,
+                self._lease,
+            )  # fmt: skip
             welcome = await context.welcome()
         except BatchError as error:
             self._perform(self._session.failed(now(), error))

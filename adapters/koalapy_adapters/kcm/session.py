@@ -10,6 +10,7 @@ driver performs in their order. Actions of `state.actions` pass through from the
                received: anything else    the same     none: it is an early message
     OPEN       received: a file request   the same     Serve
                received, happened         the same     those of the machine
+               received, out of bounds    the same     Send: why it is not obeyed (see confinement)
                due, not ready           the same     SeekAgain
                sought                     the same     Send: Welcome, once everything can be used
                failed                     the same     Quit
@@ -20,7 +21,8 @@ driver performs in their order. Actions of `state.actions` pass through from the
 from typing import Any, Callable, List, NamedTuple, Optional
 
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.errors import BatchError
+from koalapy_adapters.errors import BatchError, RequestError
+from koalapy_adapters.kcm import confinement
 from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.file_requests import SERVED
 from koalapy_adapters.kcm.startup import refusal
@@ -59,9 +61,14 @@ class Serve(NamedTuple):
 class KcmSession:
     """One session. Call `tick` at `next_wakeup` or later."""
 
-    def __init__(self, now: int, cpu_seconds: Callable[[], float] = lambda: 0.0) -> None:
-        """`cpu_seconds`: returns the CPU seconds that batch commands have taken."""
-        self._cpu_seconds = cpu_seconds
+    def __init__(
+        self,
+        now: int,
+        cpu_seconds: Callable[[], float] = lambda: 0.0,
+        lease: Optional[confinement.Confinement] = None,
+    ) -> None:
+        """`cpu_seconds`: returns the CPU seconds that batch commands have taken. `lease`: the bounds on a lease."""
+        self._cpu_seconds, self._lease = cpu_seconds, lease
         self._hello: Optional[Hello] = None
         self._machine: Optional[Machine] = None
         self.streams = StreamRoutes()
@@ -90,6 +97,11 @@ class KcmSession:
         if self._machine is None:
             self._early.append(message)
             return []
+        if self._lease is not None:
+            try:
+                message = self._lease.admit(message)
+            except RequestError as error:
+                return confinement.refusal(message, error)
         if isinstance(message, (OpenStream, StreamState, StreamReset)):
             return self.streams.from_koalad(message)
         return [Serve(message)] if isinstance(message, SERVED) else self._machine.handle(now, message)

@@ -124,11 +124,11 @@ class SiteLink:
             raise self._not_connected()
         return self._streams.measure(size)
 
-    def open_command(self, lease: int, command: str) -> Stream:
-        """Start a shell command on a lease of the neighbour, and open a stream to it. Raises TransientError."""
+    def open_lease(self, lease: int) -> Stream:
+        """Open a stream to the KCM of a lease of the neighbour. Raises TransientError."""
         if self._threads.session is None:
             raise self._not_connected()
-        return self._streams.open_command(lease, command)
+        return self._streams.open_lease(lease)
 
     def relay(self, lease: int, opening: OpenStream, back: Callable[[Any], None]) -> Relay | None:
         """Relay a stream of another site to a lease of the neighbour; see SiteStreams.relay. Raises TransientError."""

@@ -202,9 +202,9 @@ class SiteLinks:
         """Measure the link to a neighbour by this many bytes. Blocks. Raises KoalaError."""
         return self._named(neighbour).measure(size)
 
-    def open_command(self, lender: str, lease: int, command: str) -> Stream:
-        """Start a shell command on a lease of a neighbour, and open a stream to it. Raises KoalaError."""
-        return self._named(lender).open_command(lease, command)
+    def open_lease(self, lender: str, lease: int) -> Stream:
+        """Open a stream to the KCM of a lease of a neighbour. Raises KoalaError."""
+        return self._named(lender).open_lease(lease)
 
     def _named(self, neighbour: str) -> SiteLink:
         link = self._links.get(neighbour)

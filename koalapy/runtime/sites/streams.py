@@ -1,8 +1,8 @@
 """Byte streams over the link to a neighbour, beside its messages. Either side opens them; both ends are one machine.
 
 A stream ends in a sink: the neighbour consumes its bytes, and answers with their number, so that `koala sites check`
-can measure a link. Or it leads to a command on a lease: the lender relays its frames, as do the sites between, and
-keeps none of them. Chunks go behind all messages, and a reader that does not read stops the writer.
+can measure a link. Or it leads to the KCM of a lease: the lender relays its frames, as do the sites between, and keeps
+none of them. Chunks go behind all messages, and a reader that does not read stops the writer.
 """
 
 import secrets
@@ -208,10 +208,10 @@ class SiteStreams:
         for stream in own:
             stream.resume()
 
-    def open_command(self, lease: int, command: str) -> Stream:
-        """Start a shell command on the first node of a lease of the neighbour, and open a stream to it."""
+    def open_lease(self, lease: int) -> Stream:
+        """Open a stream to the KCM that the neighbour starts on a lease."""
         number = secrets.randbits(_BITS) | 1 << _BITS
-        opening = OpenStream(f"{_LEASE}{lease}", number, 0, 0, MINUTE, command)
+        opening = OpenStream(f"{_LEASE}{lease}", number, 0, 0, MINUTE)
         stream = Stream(None, opening, self._send, self._now)
         with self._lock:
             self._own = {key: each for key, each in self._own.items() if not each[1].is_forgotten()}

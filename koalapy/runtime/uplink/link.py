@@ -31,6 +31,7 @@ from koalapy.runtime.session.link_threads import LinkThreads
 from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.streams import ClusterStreams, Stream
+from koalapy.runtime.uplink.pilot import LeadsToKcm
 from koalapy.runtime.uplink.stage_in_worker import Callbacks, StageInWorker
 
 _LOG = structlog.get_logger()
@@ -221,7 +222,7 @@ class Link:
         return self.streams.open(attempt, tag_of(self.cluster.instance, attempt), 0, 0, command)
 
     def relay(self, attempt: AttemptId, opening: wire.OpenStream, back: Callable[[Any], None]) -> "Relay | None":
-        """Relay a stream of another site to a command on the attempt's first node; see ClusterStreams.relay.
+        """Relay a stream of another site to the command of this `opening` on the attempt's first node.
 
         Raises TransientError.
         """
@@ -269,7 +270,10 @@ class Link:
         config, timing = self.cluster.config, self.cluster.timing
         shared, python, setup = config.get("shared"), config.get("python"), config.get("setup", ())
         target = bootstrap.Target(shared, python, timeout_s=timing.welcome, setup=setup)
-        channel = bootstrap.start(self._connection, self._packed, target, self._keep_line)
+        if isinstance(self._connection, LeadsToKcm):
+            channel = self._connection.open_kcm(self._keep_line)
+        else:
+            channel = bootstrap.start(self._connection, self._packed, target, self._keep_line)
         self._stderr.clear()  # drop the login's output: from now on the KCM writes
         return channel
 

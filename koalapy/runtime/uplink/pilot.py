@@ -1,16 +1,24 @@
-"""The connection to a pilot: each command runs on the first node of the pilot's job, over a byte stream to it."""
+"""The connection to a pilot: each command runs on the first node of the pilot's job, over a byte stream to it.
 
+That to a lease leads to a KCM instead, which its lender has started. A borrower starts no command at a lender's.
+"""
+
+import json
 import shlex
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from koalapy_adapters.batch import allocation
 from koalapy_adapters.connections.protocol import Channel, Lines
-from koalapy_adapters.errors import TransientError
+from koalapy_adapters.connections.shell import quote_path, through_login_shell, with_setup
+from koalapy_adapters.errors import ClusterError, TransientError
 from koalapy_adapters.isolation.terms import Terms
 
+from koalapy.config import LENT_DIRECTORY
 from koalapy.model.attempt import Attempt
-from koalapy.model.errors import KoalaError
+from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.request import Isolate, PilotTerms
 from koalapy.model.units import SECOND, Instant
 from koalapy.runtime.streams import Stream
@@ -21,6 +29,15 @@ _LOOK_S = 1.0
 _EXIT = "stream_exit_"  # the code of the reset that carries a command's status
 
 OpenCommand = Callable[[str], Stream]
+
+
+@runtime_checkable
+class LeadsToKcm(Protocol):
+    """A connection to a KCM that somebody else has started."""
+
+    def open_kcm(self, stderr: Lines) -> Channel:
+        """Open the KCM's standard streams. Raises TransientError if it cannot be reached."""
+        ...
 
 
 def surroundings(attempt: Attempt, terms: PilotTerms, now: Instant) -> str:
@@ -35,6 +52,78 @@ def surroundings(attempt: Attempt, terms: PilotTerms, now: Instant) -> str:
         return ends
     variables = Terms(terms.isolate.value, list(terms.visible)).variables()
     return ends + "".join(f"export {name}={shlex.quote(value)}; " for name, value in variables.items())
+
+
+class Lent(NamedTuple):
+    """A lease on its lender's node. `home`: its directory. `pushed`: the lender's own pushed file.
+
+    `hides`: whether its programs are isolated. `config`: see koalapy_adapters.kcm.confinement.
+    """
+
+    home: str
+    pushed: str
+    hides: bool
+    config: Mapping[str, Any]
+
+    def kcm(self) -> str:
+        """Return the shell command that starts the KCM for the borrower."""
+        return self._command(json.dumps(dict(self.config)), 'kcm "$KOALA_LEASE"')
+
+    def examination(self) -> str:
+        """Return the shell command that starts the lease's queue, and prints whether it can be used; see `examined`."""
+        return self._command(f"{LENT_DIRECTORY}/{allocation.DIRECTORY}", 'allocation "$KOALA_LEASE" describe')
+
+    def _command(self, lease: str, words: str) -> str:
+        """Return the command that runs this part of the pushed file in the lease's directory.
+
+        A program that is not isolated has that directory as its home. The lender's values travel as variables, which
+        pass any login shell as they are.
+        """
+        home, python = quote_path(self.home), str(self.config["python"])
+        enter = f"mkdir -p {home} && cd {home} || exit; "
+        variables = f"export KOALA_LEASE={shlex.quote(lease)} KOALA_LEASE_CODE={quote_path(self.pushed)}; "
+        within = 'export KOALA_LEASE_HOME="$PWD"; ' + ("" if self.hides else 'export HOME="$PWD"; ')
+        start = f'cd "$KOALA_LEASE_HOME" && exec {quote_path(python)} -I -S "$KOALA_LEASE_CODE" {words}'
+        return enter + variables + within + through_login_shell(with_setup(python, self.config["setup"]) + start, True)
+
+
+def examined(printed: bytes, errors: Sequence[str]) -> Reason | None:
+    """Return why a lease's nodes cannot be used, as its examination has printed; None if they can.
+
+    `errors`: lines of its standard error. Raises TransientError if it has printed something else, or a reason that may
+    pass.
+    """
+    try:
+        document = json.loads(printed.decode().splitlines()[-1])
+        error = document.get("error")
+        reason = None if error is None else Reason(error["code"], error["whose"], error["message"], error["advice"])
+    except (ValueError, LookupError, TypeError, AttributeError) as unreadable:
+        why = f": {errors[-1].strip().rstrip('.')}." if errors else "."
+        raise TransientError("not_examined", f"The nodes of the lease did not answer{why}", "") from unreadable
+    if reason is not None and reason.whose == "transient":
+        raise TransientError(reason.code, reason.message, reason.advice)
+    return reason
+
+
+class LeaseConnection:
+    """A connection to the lease `name`. `run` opens the stream to its KCM, and raises KoalaError."""
+
+    python = "python3"
+
+    def __init__(self, name: str, run: Callable[[], Stream]) -> None:
+        self._connection = PilotConnection(name, lambda command: run())
+
+    @property
+    def where(self) -> str:
+        return self._connection.where
+
+    def open(self, shell_command: str, stderr: Lines) -> Channel:
+        """Raises ClusterError: no command of a borrower is run."""
+        raise ClusterError("not_on_a_lease", f"{self.where} is a lease, whose lender runs no command.", "")
+
+    def open_kcm(self, stderr: Lines) -> Channel:
+        """Open the KCM's standard streams. Raises TransientError if it cannot be reached."""
+        return self._connection.open("", stderr)
 
 
 class PilotConnection:

@@ -6,47 +6,14 @@ from pathlib import Path
 
 import live
 import pytest
-from site_koalas import begin, free_address, leases, link, nothing_left_of_leases, site
-
-SLOTS = {"delft": 2, "lyon": 6}
-
-
-class Pair:
-    """`delft` borrows, and only dials; `lyon` lends."""
-
-    def __init__(self, place: Path) -> None:
-        borrow = {"after": "0s", "idle": "3s", "again": "1s"}
-        lend = {"to": ["delft"], "processors": 5, "isolation": "none"}
-        self.delft = site(place, "delft", SLOTS["delft"], borrow=borrow)
-        self.lyon = site(place, "lyon", SLOTS["lyon"], listen=free_address(), lend=lend)
-        self.both = self.delft, self.lyon
-
-    def link(self) -> None:
-        begin(*self.both)
-        link(self.lyon, "delft", self.delft)
-        self.delft.until(lambda: self.free() == 5)
-
-    def free(self) -> int | None:
-        (found,) = self.delft("sites", "--json").document["neighbours"]
-        return found["free"]  # type: ignore[no-any-return]
-
-    def idle(self) -> None:
-        """Nothing is lent any more, and nothing of a lease is left."""
-        for koala in self.both:
-            koala.until(lambda: not leases(koala))  # noqa: B023
-        self.delft.until(lambda: [each["name"] for each in self.delft.client().clusters()] == ["delft-nodes"])
-        self.lyon.until(lambda: self.lyon.client().clusters()[0]["idle"] == SLOTS["lyon"])
-        self.lyon.until(lambda: nothing_left_of_leases(self.lyon))
-
-    def stop(self) -> None:
-        for koala in self.both:
-            koala.stop()
+from site_koalas import leases
+from site_pair import Pair
 
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Pair]:
     with tempfile.TemporaryDirectory(prefix="kl", dir="/tmp") as place:
-        made = Pair(Path(place))
+        made = Pair(Path(place), isolation="none")
         try:
             made.link()
             yield made
@@ -85,18 +52,8 @@ def test_a_job_too_large_for_one_site_runs_on_a_lease_of_the_other(pair: Pair) -
     gate.unlink()
 
 
-def running(pair: Pair, name: str) -> tuple[int, Path, Path]:
-    """A job that runs on a lease until its gate is there, and writes a line at its beginning and end."""
-    delft = pair.delft
-    gate, lines = delft.work / f"{name}.gate", delft.work / f"{name}.lines"
-    script = f"echo begun >>{lines}; while [ ! -e {gate} ]; do sleep 0.1; done; echo ended >>{lines}"
-    job = delft.submit(live.sh(script, 3, walltime="2m", launch="once"))
-    delft.until(lambda: delft.job(job)["state"] == "running" and lines.exists())
-    return job, gate, lines
-
-
 def test_what_runs_on_a_lease_survives_killed_koalads_of_both_sides(pair: Pair) -> None:
-    job, gate, lines = running(pair, "killed")
+    job, gate, lines = pair.running("killed")
     for koala in pair.both:
         koala.kill()
         assert koala("up").status == 0
@@ -109,7 +66,7 @@ def test_what_runs_on_a_lease_survives_killed_koalads_of_both_sides(pair: Pair) 
 
 
 def test_a_lender_takes_a_lease_back_and_the_job_runs_again(pair: Pair) -> None:
-    job, gate, lines = running(pair, "taken")
+    job, gate, lines = pair.running("taken")
     (lent,) = leases(pair.lyon)
     assert pair.lyon("leases", "end", lent["name"]).status == 0
     pair.delft.until(lambda: lines.read_text() == "begun\nbegun\n")

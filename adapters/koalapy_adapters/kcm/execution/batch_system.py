@@ -253,7 +253,9 @@ class BatchSystem:
 
 
 def _runner(dialect: Any, cluster: BatchSettings) -> Callable[[List[str], float, Optional[Handle]], Ran]:
-    return requester(cluster.command) if getattr(dialect, "HAS_QUEUE_SERVER", False) else run
+    if getattr(dialect, "HAS_QUEUE_SERVER", False):
+        return requester(cluster.command, os.path.join(cluster.directory, dialect.DIRECTORY))
+    return run
 
 
 def _whole(result: Result) -> Result:

@@ -12,17 +12,18 @@ from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
 from koalapy_adapters.kcm.execution.threads import thread_cpu
 
 
-def requester(command: List[str]) -> Callable[[List[str], float, Optional[Handle]], Ran]:
-    """Return the function that runs the commands of the dialect `allocation`. `command` starts the pushed file."""
+def requester(command: List[str], place: str) -> Callable[[List[str], float, Optional[Handle]], Ran]:
+    """Return the function that runs the commands of the dialect `allocation`. `command` starts the pushed file.
+
+    `place` holds the queues. A batch id may name another directory, but no queue there is asked, or started.
+    """
 
     def run(argv: List[str], timeout: float, handle: Optional[Handle] = None) -> Ran:
         if handle is not None and not handle.begin():
             return Ran(Result(argv, None, "", ""), 0)
         began = thread_cpu()
         by_starter = argv[: len(command)] != command
-        place, words = (
-            (os.path.dirname(argv[0]), argv[1:]) if by_starter else (argv[len(command) + 1], argv[len(command) + 2 :])
-        )
+        words = argv[1:] if by_starter else argv[len(command) + 2 :]
         answer = client.answer(place, command, os.environ, words)
         text = json.dumps(answer) + "\n"
         return Ran(Result(argv, 1 if "error" in answer else 0, text, ""), thread_cpu() - began)

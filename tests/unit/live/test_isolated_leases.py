@@ -1,0 +1,163 @@
+"""Programs on a lease of another site: isolated by default, refused everything when hostile, and gone afterwards."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import hostile_program
+import live
+import pytest
+from site_koalas import leases, nothing_left_of_leases
+from site_pair import Pair
+
+SECRET = "the lender's own"
+LENDER = 64321  # the uid and gid of a user without privileges
+ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+
+
+def account(place: Path, confined: bool = False) -> str:
+    """Make an account for a lender without privileges, known below this `connect:` only; return that.
+
+    `confined`: the root directory is another one, so that the kernel gives the account no user namespaces.
+    """
+    home, shared = place / "home", place / "lyon" / "shared"
+    passwd, root = place / "passwd", place / "root"
+    passwd.write_text(f"{Path('/etc/passwd').read_text()}lender:x:{LENDER}:{LENDER}::{home}:/bin/sh\n")
+    root.mkdir()
+    for each in (home, shared):
+        each.mkdir(mode=0o700, parents=True)
+        os.chown(each, LENDER, LENDER)
+    become = f"setpriv --reuid {LENDER} --regid {LENDER} --clear-groups env HOME={home} SHELL=/bin/sh /bin/sh -c"
+    steps = [f"mount --bind {passwd} /etc/passwd", f"mount --rbind / {root}"]
+    script = f'{" && ".join(steps)} && exec {f"chroot {root} " if confined else ""}{become} "$0"'
+    return "command:" + shlex.join(["unshare", "--mount", "/bin/sh", "-c", script])
+
+
+def namespaces_of_others() -> bool:
+    """Whether a user without privileges can make user namespaces here."""
+    command = ["setpriv", "--reuid", str(LENDER), "--clear-groups", "unshare", "--user", "true"]
+    return os.getuid() == 0 and subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+OTHERS = namespaces_of_others()
+NO_BWRAP = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed here")
+MEANS = [
+    pytest.param("bwrap", marks=[NO_BWRAP, *([pytest.mark.slow] if OTHERS else [])]),
+    pytest.param("unshare", marks=pytest.mark.slow),
+    pytest.param(
+        "another user",
+        marks=pytest.mark.skipif(not OTHERS, reason="others have no user namespaces here, or none may try"),
+    ),
+]
+
+
+@pytest.fixture(scope="module", params=MEANS)
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    """Two sites. The lender's account is this one, or one without privileges, which lends as it is by default."""
+    other = request.param == "another user"
+    with tempfile.TemporaryDirectory(prefix="kl", dir="/var/tmp") as root:
+        place = Path(root)
+        place.chmod(0o755)
+        lend = {} if other else {"isolation": request.param}
+        made = Pair(place, {"connect": account(place)} if other else {}, **lend)
+        (made.lyon.root / "secret").write_text(SECRET)
+        try:
+            made.link()
+            yield made
+        finally:
+            made.stop()
+
+
+def survivors() -> list[bytes]:
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                found.append((process / "cmdline").read_bytes())
+            except OSError:
+                continue  # it has ended meanwhile
+    return [each for each in found if hostile_program.OUTLIVES.encode() in each]
+
+
+def test_a_hostile_program_of_a_borrower_is_refused_everything_and_nothing_of_it_survives(pair: Pair) -> None:
+    delft, lyon = pair.both
+    shutil.copy(hostile_program.__file__, delft.work / "hostile_program.py")
+    relays = [str(each) for each in lyon.root.glob("shared/*/relay.*.json")]
+    assert relays
+    relays.append("../../relay.lyon~1.json")  # of the KCM on the lease
+    facts = {
+        "secrets": [str(lyon.root / "secret"), *relays, str(lyon.grid_file)],
+        "directories": [os.path.expanduser("~"), str(lyon.root), str(lyon.root / "shared"), "/root", "/home", "/run"],
+        "writes": ["/", "/usr", "/etc", "/var", str(lyon.root), str(lyon.root / "shared"), "/dev/pts", "/sys"],
+        "pids": [os.getpid(), lyon("status", "--json").document["pid"]],
+        "batch": [],
+    }
+    script = f"exec python3 hostile_program.py '{json.dumps(facts)}'"
+    job = delft.submit(
+        live.sh(script, 3, walltime="1m", launch="once"),
+        stage_in=["hostile_program.py"], stage_out=["leak"],
+    )  # fmt: skip
+    ended = delft.end(job)
+    result = json.loads(delft("logs", job).out)
+    assert len(result) >= 30
+    assert {key: value for key, value in result.items() if value[0] != "refused"} == {}
+    assert not survivors()
+    assert not (delft.work / "leak").exists()
+    assert "leak" in str(ended["reason"]), ended
+    pair.idle()
+
+
+@pytest.mark.slow
+def test_an_isolated_job_on_a_lease_survives_killed_koalads_of_both_sides(pair: Pair) -> None:
+    job, gate = pair.holding(stage_out=["made"])
+    for koala in pair.both:
+        koala.kill()
+        assert koala("up").status == 0
+    gate.open()
+    ended = pair.delft.end(job)
+    assert (ended["state"], ended["completion_failures"]) == ("done", 0), ended
+    assert (pair.delft.work / "made").read_text() == "made\n"
+    assert gate.begun == 1
+    pair.idle()
+
+
+def test_an_isolated_lease_that_is_taken_back_leaves_nothing_and_the_job_runs_again(pair: Pair) -> None:
+    job, gate = pair.holding()
+    (lent,) = leases(pair.lyon)
+    assert pair.lyon("leases", "end", lent["name"]).status == 0
+    gate.wait_for(2)
+    gate.open()
+    ended = pair.delft.end(job)
+    assert (ended["state"], ended["completion_failures"]) == ("done", 1), ended
+    pair.idle()
+
+
+@ROOT
+def test_a_lender_whose_nodes_cannot_isolate_lends_nothing_and_both_sides_give_the_reason() -> None:
+    """Its nodes are a root directory of their own, in which the kernel gives nobody user namespaces."""
+    with tempfile.TemporaryDirectory(prefix="kl", dir="/var/tmp") as root:
+        place = Path(root)
+        place.chmod(0o755)
+        pair = Pair(place, {"connect": account(place, confined=True)})
+        try:
+            pair.link()
+            delft, lyon = pair.both
+            job = delft.submit(live.sh("exit 0", 4, walltime="2m"))
+            why = "from the site lyon: Its nodes cannot isolate programs, and it lends no others."
+            delft.until(lambda: why in delft("explain", job).out)
+            delft.until(lambda: pair.free() == 0)
+            assert delft.job(job)["state"] == "waiting"
+            assert leases(delft) == []
+            log = (lyon.root / "state").rglob("koalad.log")
+            (refused,) = [each for path in log for each in path.read_text().splitlines() if "lease_refused" in each]
+            assert "Programs cannot be isolated on the nodes" in refused
+            assert "bwrap" in refused
+            assert "unshare" in refused
+            lyon.until(lambda: nothing_left_of_leases(lyon))
+        finally:
+            pair.stop()
