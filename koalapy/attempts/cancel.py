@@ -7,7 +7,6 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.commands import CancelAttempt, ForgetAttempt
 from koalapy.model.events import AttemptCleanedUp, AttemptStuck
 from koalapy.model.facts import LetGo
-from koalapy.model.lease import holds_lease
 from koalapy.model.units import Instant
 
 
@@ -72,8 +71,7 @@ def on_cleaned_up(core: Core, now: Instant, event: AttemptCleanedUp) -> None:
     if attempt.is_pending_cancel:
         if attempt.id not in core.records.jobless:
             core.records.note_attempt(*where, "cancel_completed", batch_id=attempt.batch_id)
-        job = core.records.jobs.get(attempt.id.job)
-        if attempt.superseded or (job is not None and holds_lease(job.request)):
+        if attempt.superseded:
             core.records.command(ForgetAttempt(cluster=attempt.cluster, attempt=attempt.id))
         return core.records.clean_up(attempt, now)
     clean_up(core, now, attempt)

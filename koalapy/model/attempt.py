@@ -59,8 +59,9 @@ class Attempt:
     koalad learned that. `cancelling`: its cluster was ordered to end it. `stuck`: why its batch system does not end it.
     `unknown_since`: since when it is missing. `silent_since`: since when its wrapper has given no sign, though it is
     not known to have ended. `detached_at`: since when its owner no longer waits for it. `superseded`: its job is beyond
-    this try, or has no record any more, so its output is not needed. `pilot`: set if its owner is no job. `around`:
-    the cluster whose processors its cluster, a pilot, holds; '' if its cluster is none. Its directory lies there.
+    this try, has no record any more, or held a lease, so its output is not needed. `pilot`: set if its owner is no job.
+    `around`: the cluster whose processors its cluster, a pilot, holds; '' if its cluster is none. Its directory lies
+    there.
     """
 
     id: AttemptId

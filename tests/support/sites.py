@@ -102,6 +102,7 @@ class Site:
         self.loop.deliver(Delivery(events=(ClusterConnected(cluster="vu", version="1"),)))
 
     def _committed(self, change: Change) -> None:
+        self.links.committed(change)
         for each in change.neighbours:
             if each.free is not None:
                 known = self.got.setdefault(each.name, [])

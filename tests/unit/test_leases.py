@@ -383,6 +383,17 @@ def test_a_pilot_that_ends_by_whatever_cause_ends_its_lease() -> None:
     assert pair.delft.leases() == pair.lyon.leases() == []
 
 
+def test_the_directory_of_a_lease_whose_cluster_was_out_of_reach_at_its_end_is_removed_later() -> None:
+    pair = Pair()
+    pair.bound()
+    pair.lyon.lose("big")
+    pair.lyon.apply(CancelRequested(pair.pilot, force=True))
+    assert pair.lyon.job(pair.pilot).state.final
+    assert pair.forgotten() == []
+    pair.lyon.reach("big")  # where it is ended then
+    assert pair.forgotten() == [(pair.pilot, "big")]
+
+
 def test_a_new_store_of_either_side_knows_of_no_lease_and_the_other_ends_it() -> None:
     pair = Pair()
     pair.bound()

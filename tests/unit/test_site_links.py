@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from koalapy_adapters.frames import HEADER, MAX_CONTROL, Control, Decoder, encode
-from koalapy_adapters.messages import OpenStream, to_json
+from koalapy_adapters.messages import OpenStream, StreamReset, to_json
 from OpenSSL import SSL
 from sites import LOOPBACK, Proxy, Site, until
 
@@ -25,6 +25,7 @@ from koalapy.runtime.sites import listener, upgrade
 from koalapy.runtime.sites.certificate import Identity, certified, make_identity, pin_of, read_identity, write_identity
 from koalapy.runtime.sites.streams import Measured
 from koalapy.runtime.sites.tls import TlsChannel, Untrusted, handshake
+from koalapy.runtime.uplink.link import Relay
 from koalapy.sites import neighbours
 
 Make = Callable[..., Site]
@@ -158,6 +159,22 @@ def test_a_stream_loses_nothing_over_cuts(make: Make, proxies: Callable[[int], P
         linked(one, two)
     measuring.join(60)
     assert [each.size for each in found] == [64 << 20]  # which the other side has counted
+
+
+def test_a_stream_to_a_lease_that_is_over_is_reset_at_both_ends(make: Make) -> None:
+    one, two = make("delft"), make("lyon", listens=False)
+    one.link(two, port=0)
+    two.link(one)
+    linked(one, two)
+    frames: list[Any] = []
+    one.links.relay = lambda neighbour, lease, opening, back: Relay("k", opening, frames.append, lambda: None)
+    stream = two.links.open_lease("delft", 3)
+    until(lambda: frames)
+    assert not stream.is_over
+    one.change_idle()  # a commit with the record of lyon, which has no lease
+    until(lambda: stream.is_over, 10)
+    reset = until(lambda: [each for each in frames if isinstance(each, StreamReset)], 10)
+    assert (reset[0].tag, reset[0].code) == ("k", "lease_over")
 
 
 def test_a_link_that_is_not_connected_is_not_measured(make: Make) -> None:
