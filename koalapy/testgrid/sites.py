@@ -174,7 +174,7 @@ def _write_grid_file(containers: Containers, site: Site) -> None:
     clusters: dict[str, Any] = {}
     if site.cluster is not None:
         others = [each.name for each in SITES if each is not site]
-        described["lend"] = {"to": others, "processors": 24, "isolation": "none"}
+        described["lend"] = {"to": others, "processors": 24}
         (cluster,) = (each for each in layout.CLUSTERS if each.name == site.cluster)
         address = containers.address(cluster.name)
         clusters[cluster.name] = state.grid_entry(cluster, address, site.name, _identity(site))

@@ -39,7 +39,10 @@ def leases(site: Site) -> list[Any]:
 def test_a_job_too_large_for_its_cluster_runs_on_nodes_of_a_site_without_an_account_there(linked: Running) -> None:
     status, _ = linked.containers.exec("alpha", ["id", "-u", SOUTH.name])
     assert status != 0, "the borrower has an account at the lender"
-    out = koala(SOUTH, "run", "-n", str(OF_SOUTH + 4), "-t", "5m", "--", "hostname")
+    secret = f"/home/{NORTH.name}/secret"
+    linked.shell("alpha", f"echo hidden >{secret}; chown {NORTH.name} {secret}", "root")
+    script = f"cat {secret} 2>/dev/null; hostname"
+    out = koala(SOUTH, "run", "-n", str(OF_SOUTH + 4), "-t", "5m", "--", "sh", "-c", script)
     hosts = Counter(out.split())
     assert sum(hosts.values()) == OF_SOUTH + 4
     assert all(host.startswith("alpha-c") and count <= 4 for host, count in hosts.items())
