@@ -16,6 +16,7 @@ _PARTS = {
     "allocation-node": "koalapy_adapters.allocation.node",
     "drmaa-helper": "koalapy_adapters.drmaa_helper",
     "pbs-bridge": "koalapy_adapters.batch.pbs_bridge",
+    "isolation": "koalapy_adapters.isolation.probe",
     "survey": "koalapy_adapters.examination.survey",
 }
 _USAGE = 2

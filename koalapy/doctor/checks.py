@@ -32,6 +32,7 @@ CHECKS = (
     Check("node_clock", "clock of a compute node", ("node_shared",)),
     Check("canary", "canary job", ("node_shared", "node_relay")),
     Check("launch", "processes on two nodes", ("canary",)),
+    Check("isolation", "isolation of borrowers' programs", ("canary",)),
 )
 BY_ID = {check.id: check for check in CHECKS}
 TITLES = {check.id: check.title for check in CHECKS}

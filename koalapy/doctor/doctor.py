@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from koalapy_adapters.connections.asking import Asker
+from koalapy_adapters.isolation.terms import Terms
 
 from koalapy.config import GridFile
 from koalapy.config.convert import cluster_config
@@ -82,4 +83,12 @@ class Doctor:
 def _cluster(grid: GridFile, name: str, patience_s: float, asker: Asker | None) -> ExaminedCluster:
     config = cluster_config(grid, name)
     config |= {key: min(config[key], most) for key, most in _AT_MOST.items()}
-    return ExaminedCluster(name, config, connection_of(grid.clusters[name], asker), patience_s)
+    return ExaminedCluster(name, config, connection_of(grid.clusters[name], asker), patience_s, _lent(grid, name))
+
+
+def _lent(grid: GridFile, name: str) -> Terms | None:
+    """Return how programs are isolated on what this site lends of the cluster; None if it lends nothing of it."""
+    lend = grid.site.lend if grid.site is not None else None
+    if lend is None or (lend.clusters and name not in lend.clusters):
+        return None
+    return Terms(lend.isolation.value, list(lend.visible))

@@ -15,7 +15,7 @@ from koalapy.model.errors import Reason
 
 _WALLTIME_S = 60.0
 _ENDS_S = 60.0
-_CANARY, _SPAN = 2, 3
+_CANARY, _SPAN, _ISOLATION = 2, 3, 4
 _OF_AGENTS = ("agents_late", "agent_not_started", "agent_lost")
 _WORDS = 1000
 
@@ -59,6 +59,18 @@ def spread(session: KcmSession, options: dict[str, Any], patience_s: float) -> l
     except Trouble as trouble:
         raise _explained(trouble, session.read(tag, "batch")) from trouble
     return sorted(set(session.read(tag, "output").decode(errors="replace").split()))
+
+
+def isolation(session: KcmSession, command: list[str], patience_s: float) -> bytes:
+    """Run this command on a node, and return its output.
+
+    Raises Trouble if the job fails, and Undecided if it stays queued for `patience_s`.
+    """
+    program = _program(_ISOLATION, command[0], command[1:], 1, "once")
+    tag = session.submit(_ISOLATION, _batch({"processors": 1}), program)
+    _release(session, tag, _at_barrier(session, tag, patience_s))
+    _check(_reported(session, tag, "ended", _ENDS_S))
+    return session.read(tag, "output")
 
 
 def _explained(trouble: Trouble, output: bytes) -> Trouble:

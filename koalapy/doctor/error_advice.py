@@ -29,6 +29,7 @@ _BY_CODE = {
     "no_control_slaves": Remedy("you", "parallel_environment"),
     "no_drmaa_library": Remedy("you", "drmaa"),
     "no_drmaa_session": Remedy("you", "drmaa"),
+    "no_isolation": Remedy("administrator"),
     "no_identity": Remedy("you", "identity"),
     "no_known_hosts": Remedy("you", "known_hosts"),
     "no_parallel_environment": Remedy("you", "parallel_environment"),

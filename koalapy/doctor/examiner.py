@@ -1,5 +1,6 @@
 """The function of each check of one cluster. It returns a message if the check passes, and raises if it does not."""
 
+import json
 import secrets
 import threading
 from collections import deque
@@ -11,6 +12,9 @@ from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.connections.protocol import Connection
 from koalapy_adapters.errors import BatchError
+from koalapy_adapters.isolation import terms
+from koalapy_adapters.isolation.terms import Terms
+from koalapy_adapters.messages.fields import shown
 
 from koalapy.doctor import end_to_end_job, probe_job
 from koalapy.doctor.check_result import Doubtful, Figures, Found, Inapplicable, Trouble
@@ -18,7 +22,7 @@ from koalapy.doctor.interpreters import suggested
 from koalapy.doctor.kcm_session import Interrupted, KcmSession, refusal
 from koalapy.link.translate import reason_of_error
 from koalapy.model.counts import counted_as
-from koalapy.model.errors import Reason
+from koalapy.model.errors import ClusterError, Reason
 from koalapy.model.identity import instance_id
 
 _OF_PYTHON = frozenset({"no_python", "python_too_old"})
@@ -32,13 +36,15 @@ _NOTED_SKEW_S, _BAD_SKEW_S = 5.0, 60.0
 class ExaminedCluster:
     """A cluster to examine. `config`: the fields of messages.ClusterConfig.
 
-    `patience_s`: the longest time that a job may be queued.
+    `patience_s`: the longest time that a job may be queued. `lent`: how borrowers' programs are isolated there; None if
+    nothing of it is lent.
     """
 
     name: str
     config: Mapping[str, Any]
     connection: Connection
     patience_s: float
+    lent: Terms | None = None
 
 
 class Examiner:
@@ -217,6 +223,16 @@ class Examiner:
             raise Doubtful(f"The job that should have lain on two nodes ran on {' and '.join(names)} only.")
         return f"Processes were started on {' and '.join(names)}.", {"nodes": names}
 
+    def _isolation(self) -> Found:
+        lent = self._cluster.lent
+        if lent is None:
+            raise Inapplicable("Nothing of this cluster is lent.")
+        if lent.means == terms.NONE:
+            raise Doubtful("`site.lend.isolation` is none: borrowers' programs may do there whatever you may.")
+        pushed = f"{self._shared}/bin/{packed().digest}.pyz"
+        command = [self._cluster.config["python"], "-I", "-S", pushed, "isolation", lent.means, *lent.visible]
+        return judge_isolation(end_to_end_job.isolation(self._agent, command, self._cluster.patience_s))
+
 
 FUNCTIONS: dict[str, Callable[[Examiner], Found]] = {
     "login": Examiner._login,
@@ -234,6 +250,7 @@ FUNCTIONS: dict[str, Callable[[Examiner], Found]] = {
     "node_clock": Examiner._node_clock,
     "canary": Examiner._canary,
     "launch": Examiner._launch,
+    "isolation": Examiner._isolation,
 }
 
 
@@ -280,6 +297,31 @@ def judge_clock(whose: str, skew_s: float, than: str, bound: bool = False) -> Fo
     if apart >= _NOTED_SKEW_S:
         raise Doubtful(f"{sentence} koalapy maps all times, but file times and credentials may suffer.")
     return (f"{whose} agrees with {than}." if apart < 1 else sentence), {"ahead_s": round(skew_s, 3)}
+
+
+def judge_isolation(printed: bytes) -> Found:
+    """Return by which means a node isolates programs. `printed`: see koalapy_adapters.isolation.probe.
+
+    Raises Trouble if there is none, and ClusterError if it is no answer.
+    """
+    try:
+        found = json.loads(printed)
+        node, means, refused = str(found["node"]), list(map(str, found["means"])), dict(found["refused"])
+    except (ValueError, LookupError, TypeError) as error:
+        message = f"What the job has printed is no answer: {shown(printed)}."
+        raise ClusterError("garbled", message, "") from error
+    why = "; ".join(f"{name}: {words}" for name, words in refused.items())
+    if not means:
+        message = f"{node} cannot isolate programs, so that nothing of this cluster is lent."
+        raise Trouble(Reason("no_isolation", "cluster", message, _ISOLATE, words=why))
+    rest = f" Not by {why}." if why else ""
+    return f"{node} isolates programs by {' and '.join(means)}.{rest}", {"node": node, "means": means}
+
+
+_ISOLATE = (
+    "Ask the administrators for bubblewrap, or for user namespaces without privileges. Only if you trust the borrowers"
+    " as yourself: `isolation: none` in `site.lend`."
+)
 
 
 def launcher_environment_message(found: Mapping[str, Any]) -> str:

@@ -29,11 +29,11 @@ from koalapy.doctor.checks import BY_ID, CHECKS, QUICK
 from koalapy.doctor.doctor import Doctor
 from koalapy.doctor.error_advice import failure
 from koalapy.doctor.examination import Examination
-from koalapy.doctor.examiner import ExaminedCluster, lowest_priority
+from koalapy.doctor.examiner import ExaminedCluster, judge_isolation, lowest_priority
 from koalapy.doctor.findings import Failure, Finding, Report, Status
 from koalapy.doctor.interpreters import find_pythons, parse
 from koalapy.doctor.quick import examine_quickly
-from koalapy.model.errors import Reason, TransientError
+from koalapy.model.errors import ClusterError, Reason, TransientError
 from koalapy.runtime.uplink.connect import connection_of
 
 TAG = "kabcde000000001"
@@ -233,7 +233,7 @@ def test_a_machine_that_is_well_and_what_is_wrong_beside_it(tmp_path: Path) -> N
     )
     well = reports["well"]
     assert well.well, well
-    assert by_status(well, Status.NOT_APPLICABLE) == ["access", "lowest", "drmaa", "launch"]
+    assert by_status(well, Status.NOT_APPLICABLE) == ["access", "lowest", "drmaa", "launch", "isolation"]
     assert sorted(os.listdir(tmp_path / "well")) == ["bin", "local-queue"]
     failed = {name: wrong(report) for name, report in reports.items() if name != "well"}
     assert failed == {
@@ -248,6 +248,38 @@ def test_a_machine_that_is_well_and_what_is_wrong_beside_it(tmp_path: Path) -> N
     suggestion = next(finding.failure for finding in reports["old"].findings if finding.failure)
     assert suggestion.key == "python"
     assert suggestion.value
+
+
+@pytest.mark.parametrize(
+    ("lend", "status", "words"),
+    [
+        ({}, Status.OK, "isolates programs by"),
+        ({"isolation": "unshare"}, Status.OK, "isolates programs by unshare."),
+        ({"isolation": "none"}, Status.WARNING, "`site.lend.isolation` is none"),
+        ({"clusters": ["other"]}, Status.NOT_APPLICABLE, "Nothing of this cluster is lent."),
+    ],
+    ids=["auto", "unshare", "none", "another cluster"],
+)
+def test_how_a_cluster_that_is_lent_isolates_programs(
+    tmp_path: Path, lend: Document, status: Status, words: str
+) -> None:
+    clusters = {"here": local(tmp_path / "here"), "other": local(tmp_path / "other")}
+    site = {"name": "delft", "lend": {"to": ["lyon"], "processors": 2, **lend}}
+    grid = read_grid(json.dumps({"grid": "examined", "clusters": clusters, "site": site}), "grid.yaml", ["local"])
+    (report,) = Doctor(grid, ["here"], 60.0, lambda *_: None, lambda *_: None).run()
+    finding = report.findings[-1]
+    assert (finding.check, finding.status) == ("isolation", status), finding
+    assert words in finding.message
+
+
+def test_nodes_that_cannot_isolate_are_a_failure_with_the_reason_of_each_means() -> None:
+    refused = {"bwrap": "bwrap is not installed", "unshare": "no user namespace can be made (Operation not permitted)"}
+    with pytest.raises(Trouble) as trouble:
+        judge_isolation(json.dumps({"node": "n7", "means": [], "refused": refused}).encode())
+    assert trouble.value.reason.message == "n7 cannot isolate programs, so that nothing of this cluster is lent."
+    assert "unshare: no user namespace" in trouble.value.reason.words
+    with pytest.raises(ClusterError, match="no answer"):
+        judge_isolation(b"[]")
 
 
 def wrong(report: Report) -> tuple[str, str]:

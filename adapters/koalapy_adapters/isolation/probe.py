@@ -1,8 +1,17 @@
-"""Whether programs can be isolated on this node, found out by isolating one."""
+"""Whether programs can be isolated on this node, found out by isolating one. The part `isolation`:
 
+    isolation MEANS [DIRECTORY…]
+
+MEANS and the visible directories are those of Terms. It prints one line of JSON: the node, and the fields of Offer.
+"""
+
+import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 from typing import Dict, List, NamedTuple, Sequence
 
 from koalapy_adapters.isolation import walls
@@ -23,6 +32,21 @@ class Offer(NamedTuple):
     def why(self) -> str:
         """The reasons, as one text."""
         return "; ".join("%s: %s" % each for each in self.refused.items())
+
+
+def main(argv: List[str]) -> int:
+    """Print what this node offers. Returns 0, or 2 for wrong usage."""
+    if not argv:
+        sys.stderr.write("usage: isolation MEANS [DIRECTORY…]\n")
+        return 2
+    private = tempfile.mkdtemp(prefix="koala-isolation-")
+    try:
+        offer = probe(Terms(argv[0], argv[1:]), [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0])], private)
+    finally:
+        shutil.rmtree(private, ignore_errors=True)
+    document = {"node": os.uname()[1], "means": offer.means, "refused": offer.refused}
+    sys.stdout.write(json.dumps(document) + "\n")
+    return 0
 
 
 def probe(terms: Terms, own: Sequence[str], private: str) -> Offer:
