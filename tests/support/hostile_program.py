@@ -32,6 +32,7 @@ def attempts(facts: Facts) -> list[tuple[str, Callable[[], Any]]]:
         ("write in", "writes", _write),
         ("see process", "pids", _see),
         ("signal process", "pids", _signal),
+        ("read the environment of process", "pids", _environment),
         ("run", "batch", _run),
     ):
         found += [(f"{kind} {each}", functools.partial(attempt, each)) for each in facts[key]]
@@ -106,6 +107,10 @@ def _read(path: str) -> str:
 
 def _see(pid: int) -> list[str]:
     return os.listdir(f"/proc/{pid}")
+
+
+def _environment(pid: int) -> str:
+    return _read(f"/proc/{pid}/environ")
 
 
 def _write(directory: str, name: str = "hostile", text: str = "hostile") -> str:

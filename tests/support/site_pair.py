@@ -18,9 +18,10 @@ LENT = 5
 class Pair:
     """`delft` borrows, and only dials; `lyon` lends as `lend` has it. `nodes`: further keys of lyon's cluster."""
 
-    def __init__(self, place: Path, nodes: Document | None = None, **lend: Any) -> None:
+    def __init__(self, place: Path, nodes: Document | None = None, processors: int = LENT, **lend: Any) -> None:
         borrow = {"after": "0s", "idle": "3s", "again": "1s"}
-        terms = {"to": ["delft"], "processors": LENT, **lend}
+        terms = {"to": ["delft"], "processors": processors, **lend}
+        self.lent = processors
         self.delft = site(place, "delft", SLOTS["delft"], borrow=borrow)
         self.lyon = site(place, "lyon", SLOTS["lyon"], nodes, listen=free_address(), lend=terms)
         self.both = self.delft, self.lyon
@@ -28,7 +29,7 @@ class Pair:
     def link(self) -> None:
         begin(*self.both, LENDER_TOKEN="x")
         link(self.lyon, "delft", self.delft)
-        self.delft.until(lambda: self.free() == LENT)
+        self.delft.until(lambda: self.free() == self.lent)
 
     def free(self) -> int | None:
         (found,) = self.delft("sites", "--json").document["neighbours"]
@@ -54,11 +55,14 @@ class Pair:
         delft.until(lambda: delft.job(job)["state"] == "running" and lines.exists())
         return job, gate, lines
 
-    def holding(self, **fields: Any) -> tuple[int, "Gate"]:
-        """A job that runs on a lease until its gate is opened, whatever it sees of the file system."""
+    def holding(self, before: str = "", **fields: Any) -> tuple[int, "Gate"]:
+        """A job that runs on a lease until its gate is opened, whatever it sees of the file system.
+
+        `before`: a command that it runs first.
+        """
         gate = Gate()
         wait = f"import socket; socket.create_connection(('127.0.0.1', {gate.port})).recv(1)"
-        script = f'python3 -c "{wait}"; echo made > made'
+        script = f'{before} python3 -c "{wait}"; echo made > made'
         job = self.delft.submit(live.sh(script, 3, walltime="2m", launch="once"), **fields)
         gate.wait_for(1)
         return job, gate

@@ -25,17 +25,26 @@ def account(place: Path, confined: bool = False) -> str:
 
     `confined`: the root directory is another one, so that the kernel gives the account no user namespaces.
     """
-    home, shared = place / "home", place / "lyon" / "shared"
+    home, shared = home_of_lender(place), place / "lyon" / "shared"
     passwd, root = place / "passwd", place / "root"
     passwd.write_text(f"{Path('/etc/passwd').read_text()}lender:x:{LENDER}:{LENDER}::{home}:/bin/sh\n")
     root.mkdir()
-    for each in (home, shared):
-        each.mkdir(mode=0o700, parents=True)
+    shared.mkdir(mode=0o700, parents=True)
+    for each in (shared, home, *home.rglob("*")):
         os.chown(each, LENDER, LENDER)
     become = f"setpriv --reuid {LENDER} --regid {LENDER} --clear-groups env HOME={home} SHELL=/bin/sh /bin/sh -c"
     steps = [f"mount --bind {passwd} /etc/passwd", f"mount --rbind / {root}"]
     script = f'{" && ".join(steps)} && exec {f"chroot {root} " if confined else ""}{become} "$0"'
     return "command:" + shlex.join(["unshare", "--mount", "/bin/sh", "-c", script])
+
+
+def home_of_lender(place: Path) -> Path:
+    """Make a home directory with keys, and with files of koalapy."""
+    home = place / "home"
+    for name in (".ssh/id_ed25519", ".koala/secret"):
+        (home / name).parent.mkdir(mode=0o700, parents=True)
+        (home / name).write_text(SECRET)
+    return home
 
 
 def namespaces_of_others() -> bool:
@@ -64,7 +73,8 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
         place = Path(root)
         place.chmod(0o755)
         lend = {} if other else {"isolation": request.param}
-        made = Pair(place, {"connect": account(place)} if other else {}, **lend)
+        connect = account(place) if other else f"command:env HOME={home_of_lender(place)} /bin/sh -c"
+        made = Pair(place, {"connect": connect}, processors=6, **lend)
         (made.lyon.root / "secret").write_text(SECRET)
         try:
             made.link()
@@ -73,15 +83,17 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
             made.stop()
 
 
-def survivors() -> list[bytes]:
+def processes_of(words: str) -> list[int]:
+    """The processes of this machine with these words in their command line."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             try:
-                found.append((process / "cmdline").read_bytes())
+                command = (process / "cmdline").read_bytes()
             except OSError:
                 continue  # it has ended meanwhile
-    return [each for each in found if hostile_program.OUTLIVES.encode() in each]
+            found += [int(process.name)] if words.encode() in command else []
+    return found
 
 
 def test_a_hostile_program_of_a_borrower_is_refused_everything_and_nothing_of_it_survives(pair: Pair) -> None:
@@ -90,13 +102,22 @@ def test_a_hostile_program_of_a_borrower_is_refused_everything_and_nothing_of_it
     relays = [str(each) for each in lyon.root.glob("shared/*/relay.*.json")]
     assert relays
     relays.append("../../relay.lyon~1.json")  # of the KCM on the lease
+    home = lyon.root.parent / "home"
+    other, gate = pair.holding("echo private > private;")
+    (private,) = lyon.root.glob("shared/**/private")
+    (leased,) = lyon.root.glob("shared/*/*/work/lease")
+    owned = [str(home), f"{home}/.ssh", f"{home}/.koala", str(leased), str(private.parent)]
     facts = {
-        "secrets": [str(lyon.root / "secret"), *relays, str(lyon.grid_file)],
-        "directories": [os.path.expanduser("~"), str(lyon.root), str(lyon.root / "shared"), "/root", "/home", "/run"],
-        "writes": ["/", "/usr", "/etc", "/var", str(lyon.root), str(lyon.root / "shared"), "/dev/pts", "/sys"],
-        "pids": [os.getpid(), lyon("status", "--json").document["pid"]],
+        "secrets": [
+            *(str(lyon.root / "secret"), f"{home}/.ssh/id_ed25519", f"{home}/.koala/secret", str(private)),
+            *(*relays, str(lyon.grid_file)),
+        ],
+        "directories": [*owned, str(lyon.root), str(lyon.root / "shared"), "/root", "/home", "/run"],
+        "writes": [*owned, "/", "/usr", "/etc", "/var", str(lyon.root), str(lyon.root / "shared"), "/dev/pts", "/sys"],
+        "pids": [os.getpid(), lyon("status", "--json").document["pid"], *processes_of("recv(1)")],
         "batch": [],
     }
+    assert len(facts["pids"]) >= 3
     script = f"exec python3 hostile_program.py '{json.dumps(facts)}'"
     job = delft.submit(
         live.sh(script, 3, walltime="1m", launch="once"),
@@ -104,9 +125,12 @@ def test_a_hostile_program_of_a_borrower_is_refused_everything_and_nothing_of_it
     )  # fmt: skip
     ended = delft.end(job)
     result = json.loads(delft("logs", job).out)
-    assert len(result) >= 30
+    assert len(result) >= 50
     assert {key: value for key, value in result.items() if value[0] != "refused"} == {}
-    assert not survivors()
+    assert not processes_of(hostile_program.OUTLIVES)
+    assert private.read_text() == "private\n"
+    gate.open()
+    assert delft.end(other)["state"] == "done"
     assert not (delft.work / "leak").exists()
     assert "leak" in str(ended["reason"]), ended
     pair.idle()
@@ -127,13 +151,17 @@ def test_an_isolated_job_on_a_lease_survives_killed_koalads_of_both_sides(pair: 
 
 
 def test_an_isolated_lease_that_is_taken_back_leaves_nothing_and_the_job_runs_again(pair: Pair) -> None:
-    job, gate = pair.holding()
+    job, gate = pair.holding(f"setsid sh -c 'trap : TERM HUP INT; sleep {hostile_program.OUTLIVES}; :' &")
+    first = processes_of(hostile_program.OUTLIVES)
+    assert first
     (lent,) = leases(pair.lyon)
     assert pair.lyon("leases", "end", lent["name"]).status == 0
     gate.wait_for(2)
+    assert not {*first} & {*processes_of(hostile_program.OUTLIVES)}
     gate.open()
     ended = pair.delft.end(job)
     assert (ended["state"], ended["completion_failures"]) == ("done", 1), ended
+    assert not processes_of(hostile_program.OUTLIVES)
     pair.idle()
 
 
