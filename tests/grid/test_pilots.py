@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from host_rule import input_rule
 from real_grid import Koalad, batch_jobs, sh
 
 SLURM, GRID_ENGINE = "alpha", "gamma"
@@ -116,6 +117,89 @@ def test_jobs_run_elsewhere_once_the_batch_job_of_a_pilot_is_killed(koalad: Koal
     koalad.until(lambda: not koalad.grid.pilots())
     koalad.until(lambda: not left_on_nodes(koalad, cluster))
     koalad.until(lambda: not batch_jobs(koalad.testgrid, cluster))
+
+
+def why_not(koalad: Koalad, name: str) -> str:
+    return next(each["reason"] or "" for each in koalad.grid.pilots(ended=True) if each["name"] == name)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "queue", "words"),
+    [
+        (SLURM, "short", "alpha: The walltime exceeds what the partition or its quality of service allows."),
+        pytest.param(
+            GRID_ENGINE, "short.q", "gamma: No queue can ever give what the job asks for.", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_one_that_its_queue_never_allows_fails_with_the_reason(
+    koalad: Koalad, cluster: str, queue: str, words: str
+) -> None:
+    koalad.idle()
+    terms: dict[str, Any] = {"nodes": 2, "walltime_s": 86400, "options": {"queue": queue}}
+    name = koalad.grid.open_pilot(cluster, 8, **terms)["pilot"]["name"]
+    koalad.until(lambda: not koalad.grid.pilots(), 30)
+    assert why_not(koalad, name).startswith(words)
+    assert batch_jobs(koalad.testgrid, cluster) == []
+
+
+@pytest.mark.slow
+def test_one_that_is_held_in_its_queue_shows_that_and_is_closed_cleanly(koalad: Koalad) -> None:
+    koalad.idle()
+    full = koalad.submit({"processors": 32, "executable": "/bin/sleep", "arguments": ["240"], "cluster": SLURM})
+    koalad.until(lambda: koalad.job(full)["state"] == "running")
+    name = koalad.grid.open_pilot(SLURM, 8, nodes=2, walltime_s=1200)["pilot"]["name"]
+    number = koalad.until(lambda: koalad.grid.show(int(name[6:]))["job"]["components"][0]["batch_id"])
+    koalad.testgrid.exec(SLURM, ["scontrol", "hold", str(number)], user="koala")
+    koalad.until(lambda: "waits in the queue of alpha (JobHeld" in why_not(koalad, name))
+    koalad.grid.close_pilot(name)
+    koalad.until(lambda: not koalad.grid.pilots())
+    koalad.grid.cancel(full)
+    koalad.until(lambda: not batch_jobs(koalad.testgrid, SLURM))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", [SLURM, GRID_ENGINE])
+def test_jobs_on_the_second_node_run_elsewhere_once_a_pilot_has_lost_it(koalad: Koalad, cluster: str) -> None:
+    other = GRID_ENGINE if cluster == SLURM else SLURM
+    pilot = opened(koalad, cluster, shared=True)
+    for name in (SLURM, GRID_ENGINE):
+        koalad.grid.drain_cluster(name)
+    jobs = [koalad.submit(sh(1, "exec sleep 20", walltime="1m")) for _ in range(8)]
+    koalad.until(lambda: all(koalad.job(job)["state"] == "running" for job in jobs))
+    koalad.grid.resume_cluster(other)
+    (_, second) = next(each for each in koalad.grid.pilots() if each["name"] == pilot)["hosts"]
+    kill(koalad, second, "pyz")
+    ended = [koalad.end(job) for job in jobs]
+    assert {job["state"] for job in ended} == {"done"}
+    if cluster == GRID_ENGINE:  # it ends a parallel job that loses a node
+        assert {job["components"][0]["cluster"] for job in ended} == {other}
+        koalad.until(lambda: not koalad.grid.pilots())
+        koalad.until(lambda: not left_on_nodes(koalad, cluster))
+        assert why_not(koalad, pilot).startswith("gamma: It was killed.")
+    else:
+        assert sorted(job["components"][0]["cluster"] for job in ended) == sorted([pilot] * 4 + [other] * 4)
+        koalad.until(lambda: idle(koalad, pilot) == 8)  # its server has been started again there
+        closed(koalad, cluster, pilot)
+
+
+@pytest.mark.slow
+def test_jobs_on_a_pilot_go_on_while_the_network_is_cut(koalad: Koalad, testgrid: Any) -> None:
+    pilot = opened(koalad, SLURM)
+    ran = f"/home/koala/{koalad.directory.name}.ran"
+    jobs = [koalad.submit(sh(1, f"echo $KOALA_JOB_ID >> {ran}; sleep 8", cluster=pilot)) for _ in range(6)]
+    koalad.until(lambda: all(koalad.job(job)["state"] == "running" for job in jobs))
+    with input_rule(testgrid.containers, SLURM, "-p", "tcp", "--dport", "22", "-j", "DROP"):
+        koalad.until(lambda: all(connection(koalad, name) != "up" for name in (SLURM, pilot)))
+        late = koalad.submit({**TRUE, "cluster": pilot})
+    assert {koalad.end(job)["state"] for job in (*jobs, late)} == {"done"}
+    counted = testgrid.exec(SLURM, ["sort", ran], user="koala")[1].split()
+    assert sorted(map(int, counted)) == sorted(jobs)
+    closed(koalad, SLURM, pilot)
+
+
+def connection(koalad: Koalad, name: str) -> str | None:
+    return next((each["connection"] for each in koalad.grid.clusters() if each["name"] == name), None)
 
 
 @pytest.mark.slow
