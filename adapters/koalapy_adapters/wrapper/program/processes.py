@@ -1,17 +1,20 @@
-"""The program's processes on one node, prepared at the barrier so that a release need only fork and execute."""
+"""The program's processes on one node, prepared at the barrier so that a release need only execute them."""
 
+import errno
 import os
 import signal
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from koalapy_adapters import clock, layout
 from koalapy_adapters.host.spawn import encoded
+from koalapy_adapters.host.start_program import start_program
 from koalapy_adapters.wrapper.program.terminal import Terminal
 
 _KINDS = ("out", "err")
 _LAST_LINES, _LAST_BYTES = 5, 1024  # of standard error, of a process that failed
 RANK_VARIABLE = "KOALA_LOCAL_RANK"  # ranks have it; mpirun and its daemons do not
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+_NO_ROOM = (errno.EAGAIN, errno.ENOMEM)  # for one more process
 
 
 class Plan(NamedTuple):
@@ -92,17 +95,26 @@ class Prepared:
         self._null = os.open(os.devnull, os.O_RDONLY)
 
     def start(self, first_rank: int, size: int) -> "Started":
-        """Start every process. Raises OSError where even a fork is refused; some may run then."""
+        """Start every process. Raises OSError where the node has no room for a process; some may run then."""
         self._first_rank, self._size = first_rank, size
-        reading, writing = os.pipe()
-        pids = {}
+        started = Started({}, 0, [])
         for local, files in enumerate(self._files):
-            pids[self._fork(local, [self._null, *files], writing)] = local
-        os.close(writing)
-        report = _read_all(reading)
+            standard, environment = [self._null, *files], self._environment_of(local)
+            started = started._replace(at=clock.now())
+            if local == 0 and self._terminal is not None:
+                pid, failed = self._start_in_terminal(self._terminal, environment, standard)
+                started.pids[pid] = local
+                started.errors.extend(failed)
+                continue
+            try:
+                started.pids[start_program(self._argv[0], self._argv, environment, standard)] = local
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    raise
+                started.errors.append(error)
         if self._terminal is not None:
             self._terminal.started(os.dup(self._files[0][0]))
-        return _started(pids, report)
+        return started
 
     @property
     def work(self) -> str:
@@ -112,35 +124,39 @@ class Prepared:
         """The environment of what an mpirun on another node starts here, once the program has started."""
         return dict(self._plan.environment, KOALA_RANK=str(self._first_rank), KOALA_SIZE=str(self._size))
 
-    def _fork(self, local: int, standard: List[int], report: int) -> int:
+    def _environment_of(self, local: int) -> Dict[bytes, bytes]:
         environment = dict(self._environment)
         environment.update(
             {b"KOALA_RANK": b"%d" % (self._first_rank + self._plan.offset + local), b"KOALA_SIZE": b"%d" % self._size}
         )
         if not self._plan.mpi:
             environment[RANK_VARIABLE.encode()] = b"%d" % local
-        terminal = self._terminal if local == 0 else None
-        if terminal is not None:
-            standard = terminal.standard(standard)
-            environment.setdefault(b"TERM", b"xterm")
+        return environment
+
+    def _start_in_terminal(
+        self, terminal: Terminal, environment: Dict[bytes, bytes], standard: List[int]
+    ) -> Tuple[int, List[OSError]]:
+        """Start the process that has the terminal, by a fork: it leads a session. Returns its pid, and why it failed.
+
+        A process that cannot execute the program ends at once.
+        """
+        standard = terminal.standard(standard)
+        environment.setdefault(b"TERM", b"xterm")
+        reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
-            _execute(self._argv, environment, standard, report, terminal)
-        return pid
+            _execute(self._argv, environment, standard, writing, terminal)
+        os.close(writing)
+        failed = _read_all(reading)
+        return pid, [os_error(int(failed))] if failed else []
 
 
 class Started(NamedTuple):
-    """The processes, by pid; when the last of them was about to be executed; and why some could not be."""
+    """The local ranks of the processes, by pid; when the last was about to be executed; and why some could not be."""
 
     pids: Dict[int, int]
     at: int
     errors: List[OSError]
-
-
-def _started(pids: Dict[int, int], report: bytes) -> Started:
-    words = [line.split() for line in report.decode().splitlines()]
-    at = max((int(word[1]) for word in words if word[0] == "at"), default=0)
-    return Started(pids, at, [os_error(int(word[1])) for word in words if word[0] == "error"])
 
 
 def os_error(number: int) -> OSError:
@@ -148,11 +164,11 @@ def os_error(number: int) -> OSError:
 
 
 def _execute(
-    argv: List[bytes], environment: Dict[bytes, bytes], standard: List[int], report: int, terminal: Optional[Terminal]
+    argv: List[bytes], environment: Dict[bytes, bytes], standard: List[int], failed: int, terminal: Terminal
 ) -> None:
-    """In the child: become the program. It never returns; it writes its instant, or an errno if it fails."""
+    """In the child: become the program. It never returns; it writes the errno if it fails."""
     try:
-        if terminal is None or not terminal.begin_session():
+        if not terminal.begin_session():
             os.setpgid(0, 0)  # so that a program's `kill 0` does not reach the agent
         for target, descriptor in enumerate(standard):
             os.dup2(descriptor, target)
@@ -160,16 +176,15 @@ def _execute(
         for number in _RESET:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.write(report, b"at %d\n" % clock.now())
         os.execve(argv[0], argv, environment)
     except OSError as error:
-        os.write(report, b"error %d\n" % (error.errno or 0))
+        os.write(failed, b"%d" % (error.errno or 0))
     finally:
         os._exit(127)
 
 
 def _read_all(descriptor: int) -> bytes:
-    """Until every child has executed its program, or given up."""
+    """Until the child has executed its program, or given up."""
     data = b""
     while True:
         part = os.read(descriptor, 4096)
