@@ -1,5 +1,6 @@
 """Pilots on real batch systems: many short jobs by one batch job, and what the deaths of their parts leave behind."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,28 @@ def test_jobs_on_the_second_node_run_elsewhere_once_a_pilot_has_lost_it(koalad: 
         assert sorted(job["components"][0]["cluster"] for job in ended) == sorted([pilot] * 4 + [other] * 4)
         koalad.until(lambda: idle(koalad, pilot) == 8)  # its server has been started again there
         closed(koalad, cluster, pilot)
+
+
+@pytest.mark.slow
+def test_a_job_in_the_middle_runs_elsewhere_once_the_batch_system_ends_a_pilot_at_its_limit(koalad: Koalad) -> None:
+    pilot = opened(koalad, SLURM, shared=True)
+    for name in (SLURM, GRID_ENGINE):
+        koalad.grid.drain_cluster(name)
+    job = koalad.submit(sh(1, "exec sleep 150", walltime="5m"))
+    named = koalad.submit(sh(1, "exec sleep 150", walltime="5m", cluster=pilot))
+    koalad.until(lambda: {koalad.job(each)["state"] for each in (job, named)} == {"running"})
+    assert koalad.job(job)["components"][0]["cluster"] == pilot
+    koalad.grid.resume_cluster(GRID_ENGINE)
+    number = str(koalad.grid.show(int(pilot[6:]))["job"]["components"][0]["batch_id"])
+    status, said = koalad.testgrid.exec(SLURM, ["scontrol", "update", f"JobId={number}", "TimeLimit=1"])
+    assert status == 0, said
+    koalad.until(lambda: not koalad.grid.pilots())
+    # It signals all processes of the job, in no order: the pilot's program may end before its wrapper knows why.
+    assert re.search(r"The batch system told the job to stop \(SIGTERM\)|signal 15, TERM", why_not(koalad, pilot))
+    assert koalad.end(named)["state"] == "failed"
+    assert pilot in (koalad.job(named)["reason"] or "")
+    assert (koalad.end(job)["state"], koalad.job(job)["components"][0]["cluster"]) == ("done", GRID_ENGINE)
+    koalad.until(lambda: not left_on_nodes(koalad, SLURM))
 
 
 @pytest.mark.slow
