@@ -215,6 +215,23 @@ def test_one_direction_ends_while_the_other_goes_on() -> None:
     assert line.far.is_finished
 
 
+def test_one_that_is_half_open_for_hours_stays_and_its_open_direction_still_works() -> None:
+    line = Line()
+    line.calm()
+    line.send(line.near, line.near.end())
+    line.calm()
+    began = line.now
+    while line.now < began + 5 * 3600 * SECOND:
+        line.wait(PATIENCE // 8)
+        line.carry(line.near, 10)
+        line.carry(line.far, 10)
+    assert line.near.reset_by is line.far.reset_by is None
+    line.write(line.far, 5000)
+    line.calm()
+    assert line.got[line.near] == line.put[line.far]
+    assert len(line.got[line.near]) == 5000
+
+
 def test_both_ends_are_reset_after_the_patience_without_each_other() -> None:
     line = Line()
     line.calm()
