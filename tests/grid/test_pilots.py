@@ -1,6 +1,7 @@
 """Pilots on real batch systems: many short jobs by one batch job, and what the deaths of their parts leave behind."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -227,10 +228,50 @@ def connection(koalad: Koalad, name: str) -> str | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", [SLURM, GRID_ENGINE])
-def test_two_hundred_jobs_of_which_twenty_are_co_allocated(koalad: Koalad, cluster: str) -> None:
+def test_two_hundred_jobs_of_which_twenty_are_co_allocated_outlive_each_part(koalad: Koalad, cluster: str) -> None:
     other = GRID_ENGINE if cluster == SLURM else SLURM
     pilot = opened(koalad, cluster)
-    short = [koalad.submit({**TRUE, "cluster": pilot}) for _ in range(180)]
-    both = [koalad.submit(sh(2, "exit 0", cluster=pilot), sh(1, "exit 0", cluster=other)) for _ in range(20)]
-    assert {koalad.end(job, 600)["state"] for job in (*short, *both)} == {"done"}
+    (first, second) = next(each for each in koalad.grid.pilots() if each["name"] == pilot)["hosts"]
+    ran = f"/home/koala/{koalad.directory.name}.ran"
+    once = f"[ $KOALA_RANK -gt 0 ] || echo $KOALA_JOB_ID >> {ran}; exec sleep 1"
+    jobs = [koalad.submit(sh(1, once, cluster=pilot, walltime="1m")) for _ in range(180)]
+    jobs += [koalad.submit(sh(2, once, cluster=pilot), sh(1, "exec sleep 1", cluster=other)) for _ in range(20)]
+
+    def more_are_done() -> None:
+        done = done_of(koalad, jobs)
+        koalad.until(lambda: done_of(koalad, jobs) >= min(done + 8, len(jobs)))
+
+    more_are_done()
+    koalad.kill()
+    koalad.start()
+    more_are_done()
+    kill(koalad, first, "pyz kcm")
+    more_are_done()
+    kill(koalad, cluster, "pyz kcm")
+    more_are_done()
+    (wrapper, *_) = koalad.until(lambda: wrappers(koalad, second))
+    koalad.testgrid.exec(second, ["kill", "-9", str(wrapper)])
+    more_are_done()
+    if cluster == SLURM:  # Grid Engine ends a parallel job that loses a node; see above
+        kill(koalad, second, "pyz")
+        more_are_done()
+    ended = [koalad.end(job, 600) for job in jobs]
+    assert {job["state"] for job in ended} == {"done"}
+    counted = Counter(map(int, koalad.testgrid.exec(cluster, ["cat", ran], user="koala")[1].split()))
+    assert set(counted) == set(jobs)
+    twice = {job["id"]: counted[job["id"]] for job in ended if counted[job["id"]] > 1 + job["completion_failures"]}
+    assert not twice
+    assert done_of(koalad, jobs) == 200
     closed(koalad, cluster, pilot)
+
+
+def wrappers(koalad: Koalad, host: str) -> list[int]:
+    """The wrappers of a pilot's jobs: each is a fork of the node's server, and leads a session."""
+    _, output = koalad.testgrid.exec(host, ["ps", "-u", "koala", "-o", "pid=,ppid=,sid=,args="])
+    rows = [line.split(None, 3) for line in output.splitlines()]
+    servers = {pid for pid, _, _, command in rows if "pyz allocation-node" in command}
+    return [int(pid) for pid, parent, session, _ in rows if parent in servers and pid == session]
+
+
+def done_of(koalad: Koalad, jobs: list[int]) -> int:
+    return sum(job["state"] == "done" for job in koalad.grid.jobs(ids=jobs))
