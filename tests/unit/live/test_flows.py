@@ -1,5 +1,7 @@
 """Flows over a real koalad and embedded clusters: `--after`, files with `jobs`, and what acts on a whole flow."""
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -145,16 +147,17 @@ def test_a_check_shows_the_flow_and_submits_nothing(koala: Any, shell: Shell) ->
     assert koala.ids() == before
 
 
-def test_a_flow_survives_the_death_of_its_koalad(koala: Any, shell: Shell, tmp_path: Path) -> None:
-    import os
-    import signal
-
-    names = [f"j{number}" for number in range(6)]
+@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.slow)])
+def test_a_flow_survives_the_deaths_of_its_koalad(koala: Any, shell: Shell, tmp_path: Path, kills: int) -> None:
+    names, gate = [f"j{number}" for number in range(2 * kills)], tmp_path / "gate"
     jobs = {name: (f"echo {name} >> {tmp_path / 'trace'}", names[max(0, at - 1) : at]) for at, name in enumerate(names)}
+    jobs["last"] = (f"while [ ! -e {gate} ]; do sleep 0.1; done; echo last >> {tmp_path / 'trace'}", [names[-1]])
     whole = koala("submit", koala.write("tree.yaml", flow(shell, jobs)), "--json").document["id"]
-    for _ in range(3):
-        time.sleep(0.5)
+    for number in range(kills):
+        time.sleep(0.1 + 0.15 * number)  # at other moments of the flow each time
         os.kill(koala("status", "--json").document["pid"], signal.SIGKILL)
         koala.until(lambda: koala("up").status == 0)
+    assert koala.job(whole)["state"] == "running"
+    gate.touch()
     assert koala.end(whole)["state"] == "done"
-    assert (tmp_path / "trace").read_text().split() == names
+    assert (tmp_path / "trace").read_text().split() == [*names, "last"]
