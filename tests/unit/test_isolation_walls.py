@@ -52,6 +52,18 @@ def test_what_is_visible_shows_neither_home_nor_the_shared_directory_again() -> 
     assert shared["/scratch/koala"].kind == view.HIDDEN
 
 
+def test_what_is_visible_shows_a_lease_nothing_of_the_lenders_shared_directory() -> None:
+    lease = "/scratch/koala/i/k1/work/lease/.koala"
+    found = seen(view.Place(f"{lease}/j/k2/work", PRIVATE, PUSHED, ["/scratch"]), scratch="directory")
+    assert found["/scratch/koala"].kind == view.HIDDEN
+    below = [target for target, each in found.items() if target.startswith("/scratch/koala/")]
+    assert below == [f"{lease}/j/k2/rendezvous", f"{lease}/j/k2/work"]
+    pushed = "/scratch/koala/bin/f"
+    place = view.Place(f"{lease}/j/k2/work", PRIVATE, pushed, ["/scratch/koala"])
+    named = seen(place, scratch_koala="directory", scratch_koala_bin_f="file")
+    assert (named["/scratch/koala"].kind, named[pushed].kind) == (view.HIDDEN, view.READ_ONLY)
+
+
 @pytest.mark.parametrize(
     ("path", "shown"),
     [

@@ -11,6 +11,7 @@ READ_ONLY, WRITABLE, LINK, HIDDEN, PROC, DEV = "read-only", "writable", "link", 
 _SYSTEM = ("/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys/devices/system")
 _SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus")  # of the whole node, for root to change
 DIRECTORY, FILE = "directory", "file"
+_LEASE = "/lease/.koala"  # a lease's directory for koalapy, below the working directory of its pilot
 
 
 class Mount(NamedTuple):
@@ -75,8 +76,7 @@ def mounts(place: Place, node: Node) -> List[Mount]:
         elif kind:
             found.append(Mount(READ_ONLY, path, path))
     found += [Mount(READ_ONLY, path, path) for path in place.visible if node.look(path)]
-    shared = os.path.dirname(os.path.dirname(os.path.dirname(place.work)))
-    found += [Mount(HIDDEN, path) for path in (*node.hidden, shared) if _seen_in(found, path)]
+    found += [Mount(HIDDEN, path) for path in (*node.hidden, _shared(place.work)) if _seen_in(found, path)]
     for path in (*node.python, place.pushed, node.real("/etc/resolv.conf")):
         if node.look(path) and not _seen_in(found, path):
             found.append(Mount(READ_ONLY, path, path))
@@ -96,6 +96,12 @@ def mounts(place: Place, node: Node) -> List[Mount]:
     return sorted(unique.values(), key=lambda each: (each.target.count("/"), each.target))
 
 
+def _shared(work: str) -> str:
+    """Return koalapy's directory there: the lender's, if the working directory is of an attempt on a lease."""
+    shared = os.path.dirname(os.path.dirname(os.path.dirname(work)))
+    return _shared(shared[: -len(_LEASE)]) if shared.endswith("/work" + _LEASE) else shared
+
+
 def shows(place: Place, node: Node, path: str) -> bool:
     """Return whether the program sees the file or directory that has this path on the node."""
     found = mounts(place, node)
@@ -108,7 +114,7 @@ def _seen_in(mounts: Sequence[Mount], path: str) -> bool:
     above = [each for each in mounts if _is_below(path, each.target)]
     if not above:
         return False
-    nearest = max(above, key=lambda each: each.target.count("/"))
+    nearest = max(reversed(above), key=lambda each: each.target.count("/"))
     return nearest.kind in (READ_ONLY, WRITABLE) and nearest.target == nearest.source
 
 

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hostile_program
 import live
@@ -72,8 +73,9 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     with tempfile.TemporaryDirectory(prefix="kl", dir="/var/tmp") as root:
         place = Path(root)
         place.chmod(0o755)
-        lend = {} if other else {"isolation": request.param}
+        lend: dict[str, Any] = {} if other else {"isolation": request.param}
         connect = account(place) if other else f"command:env HOME={home_of_lender(place)} /bin/sh -c"
+        lend["visible"] = [str(place / "lyon" / "shared")]  # which shows nothing of koalapy's nevertheless
         made = Pair(place, {"connect": connect}, processors=6, **lend)
         (made.lyon.root / "secret").write_text(SECRET)
         try:
