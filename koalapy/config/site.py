@@ -19,6 +19,7 @@ from koalapy.model.lease import (
     LOST_AFTER,
     MOST_LINKS,
     PILOT,
+    REQUESTS_PER_MINUTE,
     SHORTEST_LEASE,
 )
 from koalapy.model.neighbour import Relation
@@ -116,6 +117,9 @@ class Lending(Section):
     )
     strangers: Flag = Field(
         default=False, description="requests that a neighbour passes on for another site are served too"
+    )
+    requests_per_minute: Positive = Field(
+        default=REQUESTS_PER_MINUTE, description="of one neighbour; it rejects those beyond that"
     )
     isolation: Annotated[Isolate, one_of(Isolate)] = Field(
         default=Isolate.AUTO,

@@ -1,5 +1,6 @@
 """The neighbours of this site, and which of them are connected."""
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ class Neighbours:
     the records that have changed in this step, by name. `apart_since`: those with leases and without a session, since
     when. `ask_at`: when neighbours may be asked again for jobs that wait. `look_at`: when leases are looked after next.
     `idle_since`: by cluster the borrowed leases on which nothing runs, since when. `asked`: the requests so far.
+    `came_at`: when each neighbour's requests of the past minute came, the oldest first.
     `seen`: the requests of neighbours in the past hour, the oldest first. `match_at`: when those are served that wait.
     `policies`: those that the grid file names.
     `exposed_until`: the clusters whose nodes could not isolate programs; until then they lend nothing.
@@ -34,6 +36,7 @@ class Neighbours:
         self.idle_since: dict[str, Instant] = {}
         self.exposed_until: dict[str, Instant] = {}
         self.asked = 0
+        self.came_at: dict[str, deque[Instant]] = {}
         self.seen: dict[Origin, Instant] = {}
         self.match_at: Instant | None = None
         self.policies = SitePolicies()
@@ -43,7 +46,7 @@ class Neighbours:
         self.connected = {name: None for name in before.connected if name in self.records}
         self.report_at, self.apart_since = before.report_at, before.apart_since
         self.idle_since, self.asked, self.seen = before.idle_since, before.asked, before.seen
-        self.exposed_until = before.exposed_until
+        self.exposed_until, self.came_at = before.exposed_until, before.came_at
 
     def put(self, neighbour: Neighbour) -> None:
         self.records[neighbour.name] = neighbour
@@ -82,6 +85,7 @@ class Neighbours:
     def remove(self, name: str) -> None:
         self.changed[name] = replace(self.records.pop(name), gone=True)
         self.connected.pop(name, None)
+        self.came_at.pop(name, None)
 
     def take_changed(self) -> dict[str, Neighbour]:
         """Return the records that have changed since the last call."""

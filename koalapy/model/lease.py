@@ -16,6 +16,7 @@ LEASE_IDLE = MINUTE
 LOST_AFTER = Duration(3 * MINUTE)
 ASK_AGAIN = MINUTE
 SHORTEST_LEASE = Duration(MINUTE)
+REQUESTS_PER_MINUTE = 600
 DTTL = 4
 MOST_LINKS = 16  # of a chain
 _MARGIN = Duration(5 * MINUTE)  # for the start of the KCM on the lease, and the margin of its batch jobs
@@ -28,8 +29,8 @@ class Lend:
 
     `clusters`: all of the grid file if there are none. `walltime`: the longest lease. `lost_after`: a lease of a
     borrower that is out of reach for so long ends. `pass_on`: requests that cannot be served here go on to other
-    neighbours. `strangers`: requests that a neighbour passes on for another site are served too. `isolate`,
-    `visible`: see PilotTerms.
+    neighbours. `strangers`: requests that a neighbour passes on for another site are served too.
+    `requests_per_minute`: of one neighbour; more are rejected. `isolate`, `visible`: see PilotTerms.
     """
 
     to: tuple[str, ...]
@@ -39,6 +40,7 @@ class Lend:
     lost_after: Duration = LOST_AFTER
     pass_on: bool = False
     strangers: bool = False
+    requests_per_minute: int = REQUESTS_PER_MINUTE
     isolate: Isolate = Isolate.NONE
     visible: tuple[str, ...] = ()
 

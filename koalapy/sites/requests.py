@@ -1,5 +1,6 @@
 """The requests of neighbours: each is served here, passed on to another neighbour, or rejected (SC'07, section 4.3)."""
 
+from collections import deque
 from functools import partial
 
 from koalapy.core.core import Core
@@ -69,6 +70,11 @@ def _objection(core: Core, now: Instant, event: RequestDelegated) -> Reason | No
     lend, origin = core.settings.lend, event.origin
     if lend is None or event.neighbour not in lend.to:
         return lending.NOT_LENT
+    most = lend.requests_per_minute
+    if _is_too_often(core, now, event.neighbour, most):
+        return Reason(
+            "too_often", "transient", f"It takes {most} requests of this site a minute.", "It is asked again."
+        )
     if origin.site != event.neighbour and not lend.strangers:
         return _STRANGER
     if event.walltime > lend.walltime:
@@ -79,6 +85,17 @@ def _objection(core: Core, now: Instant, event: RequestDelegated) -> Reason | No
     if sum(each.is_undecided for each in of_theirs) >= _MOST_UNDECIDED:
         return _TOO_MANY
     return _SEEN if _is_seen(core, now, origin) else None
+
+
+def _is_too_often(core: Core, now: Instant, neighbour: str, most: int) -> bool:
+    """Count a request. Return whether so many of the neighbour's requests were taken in the minute before it."""
+    came = core.neighbours.came_at.setdefault(neighbour, deque())
+    while came and now - came[0] >= MINUTE:
+        came.popleft()
+    if len(came) >= most:
+        return True
+    came.append(now)
+    return False
 
 
 def _is_seen(core: Core, now: Instant, origin: Origin) -> bool:

@@ -443,3 +443,23 @@ def test_a_cluster_of_a_lease_is_not_lent_on() -> None:
     pair.delft.apply(ClusterMeasured(cluster="lyon~1", state=state))
     pair.let_pass(Duration(20 * SECOND))
     assert (pair.lyon.record("delft").free or 0) <= 16
+
+
+def test_a_lender_takes_so_many_requests_of_a_neighbour_a_minute_and_rejects_the_others() -> None:
+    pair = Pair(requests_per_minute=2)
+    pair.ask()
+    asked = next(each for each in pair.delft.pending if isinstance(each, DelegateRequest))
+
+    def rejected(first: int) -> dict[int, str]:
+        """Let five further requests come at once, and return the reasons of the rejected ones by number."""
+        numbers = range(first, first + 5)
+        pair.delft.pending += [
+            replace(asked, lease=number, origin=asked.origin._replace(number=number)) for number in numbers
+        ]
+        answers = [each for each in pair.exchange() if isinstance(each, RejectRequest) and each.lease in numbers]
+        return {each.lease: each.reason.code for each in answers}
+
+    assert [number for number, code in rejected(90).items() if code == "too_often"] == [91, 92, 93, 94]
+    assert set(rejected(100).values()) == {"too_often"}
+    pair.let_pass(MINUTE)
+    assert [number for number, code in rejected(110).items() if code == "too_often"] == [112, 113, 114]
