@@ -13,6 +13,7 @@ from koalapy_adapters import messages as wire
 from koalapy_adapters.messages import details as answers
 
 from koalapy.model.errors import KoalaError, Reason
+from koalapy.model.pilot import job_of_pilot
 from koalapy.model.units import Instant
 from koalapy.runtime.session.exchange import understood
 
@@ -61,7 +62,7 @@ class DiskUse:
         now: Callable[[], Instant],
         warn: int | None,
     ) -> None:
-        """`clusters`: the names of those there are, which may change."""
+        """`clusters`: their names, which may change. A pilot has the directory of its cluster, and is left out."""
         self._clusters, self._ask, self._state, self._now, self.warn = clusters, ask, state_directory, now, warn
         self._last: dict[str, Taken] = {}  # of clusters
         self._last_here: Taken | None = None
@@ -79,7 +80,7 @@ class DiskUse:
 
         Blocks.
         """
-        clusters = list(self._clusters)
+        clusters = [each for each in self._clusters if job_of_pilot(each) is None]
         with ThreadPoolExecutor(max(1, len(clusters))) as threads:
             found = list(threads.map(self._on, clusters))
         self._last = {each.place: each for each in found}
@@ -142,7 +143,7 @@ def _warning(taken: Taken, limit: int) -> str:
     least = "" if taken.complete else "at least "
     return (
         f"koalapy has {least}{as_size(taken.size)} {where}, more than `disk.warn` ({as_size(limit)}). "
-        f"`koala clusters --disk` says what it is."
+        f"`koala clusters --disk` shows what it is."
     )
 
 

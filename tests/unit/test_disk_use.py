@@ -1,7 +1,7 @@
 """What koalapy takes up of disks: counted slowly on clusters, and here; and when that is said to be too much."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,8 @@ def test_a_kcm_rests_four_times_as_long_as_it_counts_and_ends_in_time(tmp_path: 
 # ---- koalad's side
 
 
-def in_use(state: Path, *answers: Any, warn: int | None = None) -> DiskUse:
-    """Over one cluster that answers so, one after the other."""
+def in_use(state: Path, *answers: Any, warn: int | None = None, clusters: Sequence[str] = ("alpha",)) -> DiskUse:
+    """Over clusters that answer so, one after the other."""
     left = list(answers)
 
     def ask(cluster: str, request: Callable[[int], Any], timeout_s: float) -> Any:
@@ -78,7 +78,7 @@ def in_use(state: Path, *answers: Any, warn: int | None = None) -> DiskUse:
             raise answer
         return wire.Done(5, details=answer)
 
-    return DiskUse(["alpha"], ask, state, lambda: Instant(7), warn)
+    return DiskUse(clusters, ask, state, lambda: Instant(7), warn)
 
 
 def test_clusters_and_this_host_are_reported_by_what_takes_up_room(tmp_path: Path) -> None:
@@ -93,6 +93,13 @@ def test_clusters_and_this_host_are_reported_by_what_takes_up_room(tmp_path: Pat
     assert (here.is_here, here.directories, dict(here.parts)) == (True, 1, wanted)
     assert here.size == sum(wanted.values())
     openapi.check(documents.disk([alpha, here]))
+
+
+def test_a_directory_that_a_pilot_shares_with_its_cluster_counts_once(tmp_path: Path) -> None:
+    """A lease has a directory of its own, on its lender's cluster."""
+    counted = in_use(tmp_path, FOUND, FOUND, clusters=("alpha", "pilot~7", "lyon~3")).count()
+    assert [(each.place, each.size) for each in counted[:2]] == [("alpha", 3 * MIB), ("lyon~3", 3 * MIB)]
+    assert [each.is_here for each in counted] == [False, False, True]
 
 
 def test_a_cluster_that_cannot_report_keeps_its_last_report(tmp_path: Path) -> None:
@@ -126,6 +133,6 @@ def test_a_warning_states_how_much_there_is_and_where_to_look(tmp_path: Path) ->
     alpha, here = disk.warnings()
     assert alpha == (
         "koalapy has at least 3.0 MiB on alpha, more than `disk.warn` (1.0 MiB). "
-        "`koala clusters --disk` says what it is."
+        "`koala clusters --disk` shows what it is."
     )
     assert here.startswith("koalapy has 3.0 MiB in koalad's state directory, ")
