@@ -259,6 +259,13 @@ def check(reason: Reason) -> None:
     assert all(line.isprintable() for line in reason.message.split("\n"))
 
 
+@pytest.mark.parametrize("data", [b"& (executable = caf\xe9)", b"\x00"], ids=["not UTF-8", "binary"])
+def test_the_advice_for_a_text_of_an_unknown_language_names_none(data: bytes) -> None:
+    with pytest.raises(RequestError) as raised:
+        read(data, "job", "/", CLUSTERS)
+    assert raised.value.reason.advice == "Save the file as text in UTF-8."
+
+
 def reported_or_read(text: str | bytes, overrides: dict[str, str] | None = None) -> None:
     try:
         read(text, "job.yaml", "/", CLUSTERS, overrides)

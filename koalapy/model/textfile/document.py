@@ -234,7 +234,7 @@ def _decode(text: str | bytes, source: str) -> str:
 
 def _not_text(source: str) -> RequestError:
     message = f"{source} is not text but binary data, or not in UTF-8."
-    return RequestError("not_text", message, "Give a YAML file, saved as UTF-8.")
+    return RequestError("not_text", message, "Save the file as text in UTF-8.")
 
 
 def _line(event: Any) -> int:
