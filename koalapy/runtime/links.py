@@ -290,7 +290,8 @@ class ClusterLinks:
         named = settings.connection
         connection: Connection
         if isinstance(named, Pilot):
-            connection = PilotConnection(name, functools.partial(self._run_in_pilot, JobId(named.job)))
+            advice = f"`koala show {named.job}` has the history of its job; `koala pilots close {name}` ends it."
+            connection = PilotConnection(name, functools.partial(self._run_in_pilot, JobId(named.job)), advice)
         elif isinstance(named, Leased):
             connection = LeaseConnection(name, functools.partial(self._open_kcm, named.lender, named.number))
         else:

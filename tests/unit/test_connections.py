@@ -15,7 +15,7 @@ from koalapy_adapters.connections.command import CommandConnection
 from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.pack import pack
 from koalapy_adapters.connections.pipe import PipeChannel
-from koalapy_adapters.connections.protocol import Connection, LineSplitter
+from koalapy_adapters.connections.protocol import Channel, Connection, Lines, LineSplitter
 from koalapy_adapters.errors import ClusterError, TransientError
 
 ECHO = ends.ECHO
@@ -173,6 +173,25 @@ def test_what_is_no_python_ends_the_login(connection: Connection, tmp_path: Path
     assert isinstance(error, TransientError)
     assert error.code == "login_ended"
     assert "ended with 1" in error.message
+
+
+class Advised:
+    """A connection to this machine that has an advice of its own, as one to a pilot has."""
+
+    where, python, advice = "pilot~7", "python3", "`koala show 7` has the history of its job."
+
+    def open(self, shell_command: str, stderr: Lines) -> Channel:
+        return LocalConnection().open(shell_command, stderr)
+
+
+def test_the_advice_for_a_failed_login_is_the_connections_own(tmp_path: Path) -> None:
+    ended = error_of(Advised(), tmp_path, python=shutil.which("false"))
+    assert (ended.code, ended.advice) == ("login_ended", Advised.advice)
+    stuck = tmp_path / "stuck"
+    stuck.write_text("#!/bin/sh\nexec sleep 600\n")
+    stuck.chmod(0o755)
+    silent = error_of(Advised(), tmp_path, python=str(stuck), timeout_s=0.5)
+    assert (silent.code, silent.advice) == ("no_answer", Advised.advice)
 
 
 def test_a_directory_that_cannot_be_written(connection: Connection, tmp_path: Path) -> None:

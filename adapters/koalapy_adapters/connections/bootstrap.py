@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from koalapy_adapters import strict_modes
 from koalapy_adapters.connections import landing
 from koalapy_adapters.connections.pack import Packed
-from koalapy_adapters.connections.protocol import Channel, Connection, Lines
+from koalapy_adapters.connections.protocol import Advising, Channel, Connection, Lines
 from koalapy_adapters.connections.shell import quote_path, through_login_shell, with_setup
 from koalapy_adapters.errors import BatchError, ClusterError, TransientError
 
@@ -26,6 +26,9 @@ _STATUS_S = 5.0
 _NOT_FOUND = (126, 127)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _PYTHON_ADVICE = "Name a Python 3.6 or later of that host with `python:` in the grid file, or bring it by `setup:`."
+
+_ENDED_ADVICE = "Try a login by hand; its start-up files may end it."
+_SLOW_ADVICE = "Is the host overloaded, or does a start-up file of the login shell wait for something?"
 
 
 class Target(NamedTuple):
@@ -65,13 +68,12 @@ def start(connection: Connection, packed: Packed, target: Target, stderr: Lines)
     timer.daemon = True
     timer.start()
     try:
-        _Handshake(connection.where, python, channel, error_lines).start(packed, target)
+        _Handshake(connection, python, channel, error_lines).start(packed, target)
     except BatchError as error:
         channel.close()
         if expired.is_set():
             message = f"The login on {connection.where} started no {python} within {target.timeout_s:g} s."
-            advice = "Is the host overloaded, or does a start-up file of the login shell wait for something?"
-            raise TransientError("no_answer", message, advice) from error
+            raise TransientError("no_answer", message, _advice(connection, _SLOW_ADVICE)) from error
         raise
     except BaseException:
         channel.close()
@@ -94,11 +96,16 @@ def shell_command(python: str, setup: Sequence[str] = ()) -> str:
     return through_login_shell(before + start, of_sh=bool(before))
 
 
+def _advice(connection: Connection, usual: str) -> str:
+    return connection.advice if isinstance(connection, Advising) else usual
+
+
 class _Handshake:
     """The conversation with the landing program."""
 
-    def __init__(self, where: str, python: str, channel: Channel, error_lines: deque[str]) -> None:
-        self._where, self._python, self._channel, self._error_lines = where, python, channel, error_lines
+    def __init__(self, connection: Connection, python: str, channel: Channel, error_lines: deque[str]) -> None:
+        self._connection, self._where, self._python = connection, connection.where, python
+        self._channel, self._error_lines = channel, error_lines
         self._read = b""
 
     def start(self, packed: Packed, target: Target) -> None:
@@ -174,7 +181,7 @@ class _Handshake:
         end = f"ended with {status}" if status is not None else "did not start in time, or was cut"
         words = self._last_words()
         message = f"The login on {self._where} {end}" + (f": {words}." if words else ".")
-        return TransientError("login_ended", message, "Try a login by hand; its start-up files may end it.")
+        return TransientError("login_ended", message, _advice(self._connection, _ENDED_ADVICE))
 
     def _last_words(self) -> str:
         """Last line of standard error, and of standard output if it has no marker of ours: nologin(8) writes there."""

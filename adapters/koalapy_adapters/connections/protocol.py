@@ -72,6 +72,16 @@ class Remembering(Connection, Protocol):
         ...
 
 
+@runtime_checkable
+class Advising(Connection, Protocol):
+    """A connection on which a login is no login of a person, so that the usual advice does not fit."""
+
+    @property
+    def advice(self) -> str:
+        """The remedy if the other side ends while the cluster side is started there, or does not answer."""
+        ...
+
+
 class LineSplitter:
     """Splits bytes into lines of text, and calls `line` with each line that is not blank."""
 

@@ -124,7 +124,7 @@ def _read(host: str, user: str | None, port: int | None, file: str | None) -> Wo
             raise _unreadable(host, str(error)) from error
     try:
         found = config.lookup(host)
-    except (ConfigParseError, CouldNotCanonicalize, ImportError) as error:  # Match exec wants a package of its own
+    except (ConfigParseError, CouldNotCanonicalize, ImportError) as error:  # Match exec needs a package of its own
         raise _unreadable(host, str(error)) from error
     words = {key: list(value) if isinstance(value, list) else [str(value)] for key, value in found.items()}
     given = {"user": user, "port": port}
@@ -132,7 +132,7 @@ def _read(host: str, user: str | None, port: int | None, file: str | None) -> Wo
 
 
 def _unreadable(host: str, words: str) -> ClusterError:
-    last = (words.strip().splitlines() or ["it says nothing"])[-1].rstrip(".")
+    last = (words.strip().splitlines() or ["it prints nothing"])[-1].rstrip(".")
     message = f"The ssh configuration for {host} cannot be read: {last}."
     return ClusterError("bad_ssh_config", message, f"Correct it until `ssh -G {host}` succeeds.")
 

@@ -62,7 +62,7 @@ class _Login:
             raise self._cut("it ends the login at once") from error
         return None
 
-    # ---- each method: what the server wants further, [] for nothing; None if it failed
+    # ---- each method: what the server requires further, [] for nothing; None if it failed
 
     def _by_key(self) -> Sequence[str] | None:
         for key in candidates(self._resolved, self._identity, self._unlock):

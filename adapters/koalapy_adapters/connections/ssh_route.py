@@ -201,7 +201,7 @@ class _Server:
 
 def _words(error: Exception) -> str:
     lines = str(error).splitlines()
-    return lines[0].rstrip(".") if lines and lines[0] != _SILENT else "it says nothing" if lines else "it hung up"
+    return lines[0].rstrip(".") if lines and lines[0] != _SILENT else "it prints nothing" if lines else "it hung up"
 
 
 # ---- ProxyCommand
