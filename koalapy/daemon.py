@@ -113,4 +113,4 @@ def _read_answer(reader: int, locations: Locations) -> dict[str, str]:
 
 
 def _look_at(locations: Locations) -> str:
-    return f"The end of {locations.log} says why."
+    return f"Look at the end of {locations.log}."

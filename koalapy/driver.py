@@ -33,7 +33,7 @@ from koalapy.outbox import Outbox
 
 _REPORT = "Nothing of it was done. Report this, with koalad's log."
 _QUARANTINED = "Nothing of it was taken up. koalad connects again after a while. Report this, with koalad's log."
-_LINK_FAILED = "koalad connects again after a while, and says it again. Report this, with koalad's log."
+_LINK_FAILED = "koalad connects again after a while, and sends it again. Report this, with koalad's log."
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +320,7 @@ class Driver:
         if self._known.is_lost(cluster) and not group.deliveries[1:]:
             raise error
         who = "neighbour" if is_site(cluster) else "cluster"
-        reason = Reason("quarantined", "ours", f"What the {who} said made koalad fail ({what}).", _QUARANTINED)
+        reason = Reason("quarantined", "ours", f"A report of the {who} made koalad fail ({what}).", _QUARANTINED)
         sessions = [each.session for each in group.deliveries if each.session is not None]
         self._known.quarantine(cluster, reason, [epoch for _, epoch in sessions])
         self._accepted[cluster] = None

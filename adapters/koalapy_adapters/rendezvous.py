@@ -56,7 +56,10 @@ def _request(argv: List[str]) -> Dict[str, Any]:
     if command == "barrier" and len(words) == 2:
         _check(words[0], "name", MAX_KEY - 64)
         if not (words[1].isdigit() and 0 < int(words[1]) <= MAX_COUNT):
-            raise Misuse("The count %r is not a number from 1 to %d. Say how many must arrive." % (words[1], MAX_COUNT))
+            raise Misuse(
+                "The count %r is not a number from 1 to %d. Give the number of processes that must arrive."
+                % (words[1], MAX_COUNT)
+            )
         return {"barrier": words[0], "count": int(words[1])}
     raise Misuse("This is not understood.\n" + USAGE)
 

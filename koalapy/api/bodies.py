@@ -155,7 +155,7 @@ class PilotBody(BaseModel):
         default=PILOT_IDLE / SECOND, ge=0, le=_LONGEST_PILOT_S, allow_inf_nan=False, description="after which it ends"
     )
     shared: bool = Field(default=False, description="place jobs there that do not name it, and sweeps")
-    isolate: Isolate | None = Field(default=None, description="how programs there are isolated; as the grid file says")
+    isolate: Isolate | None = Field(default=None, description="isolation of programs there; by default the grid file's")
     queue: Line | None = Field(default=None, max_length=200)
     account: Line | None = Field(default=None, max_length=200)
     qos: Line | None = Field(default=None, max_length=200)

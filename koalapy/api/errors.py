@@ -109,7 +109,7 @@ def _http_error(request: HttpRequest, error: Exception) -> JSONResponse:
 def _mistake(request: HttpRequest, error: Exception) -> JSONResponse:
     """Answer that koalad failed by its own mistake, whose traceback the server logs."""
     message = f"koalad made a mistake ({type(error).__name__})."
-    reason = Reason("mistake", "ours", message, "Its log says more; please report it.")
+    reason = Reason("mistake", "ours", message, "Look at koalad's log, and report this.")
     return error_answer(reason, _STATUS_BY_WHOSE["ours"])
 
 

@@ -21,7 +21,7 @@ from koalapy.runtime.service import Service
 PATH = "/metrics"
 _KINDS = ("held", *(kind.value for kind in Kind))
 _NO_TOKEN = Reason(
-    "no_token", "request", "Metrics are for those who know the token.", "Send `Authorization: Bearer` and the token."
+    "no_token", "request", "Metrics need the token of the grid file.", "Send `Authorization: Bearer` and the token."
 )
 _NOT_HERE = Reason("not_found", "request", f"This port has {PATH} only.", "Use koalad's Unix socket for the rest.")
 

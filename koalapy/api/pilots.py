@@ -31,7 +31,7 @@ def add_pilots(app: FastAPI, pilots: Pilots) -> None:
         """Begin to end a pilot. Refused while jobs are there, unless `drain` or `force`."""
         wanted = body or ClosePilotBody()
         if wanted.drain and wanted.force:
-            raise RequestError("bad_options", "`drain` waits for what `force` gives up.", "Give one of the two.")
+            raise RequestError("bad_options", "`drain` and `force` exclude each other.", "Give one of the two.")
         return _answer(pilots.close(pilot, wanted.drain, wanted.force))
 
 

@@ -85,7 +85,7 @@ def _end_without_report(core: Core, now: Instant, attempt: Attempt, event: Batch
     """
     reasons = {
         "walltime": Reason(
-            "walltime_exceeded", "request", "The batch system ended it at its walltime.", "Ask for more."
+            "walltime_exceeded", "request", "The batch system ended it at its walltime.", "Ask for more `walltime`."
         ),
         "memory": Reason(
             "memory_exceeded", "request", "It used more memory than it asked for.", "Ask for more memory."

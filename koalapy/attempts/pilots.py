@@ -131,4 +131,4 @@ def barrier_ends(pilot: Attempt, settings: Settings) -> Instant | None:
 
 def _too_late(settings: Settings) -> Reason:
     message = f"After {format_duration(settings.barrier_timeout)} it was not at its barrier."
-    return Reason("barrier_timeout", "transient", message, "`barrier` in the grid file says how long is waited.")
+    return Reason("barrier_timeout", "transient", message, "`barrier` in the grid file sets this time.")

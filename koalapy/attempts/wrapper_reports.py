@@ -59,7 +59,7 @@ def _misdivided(core: Core, now: Instant, attempt: Attempt, event: WrapperReport
     count = sum(node.processes for node in event.nodes)
     found = f"{counted_as(count, 'process', 'processes')} on {counted_as(len(event.nodes), 'node')}"
     message = f"Its wrapper reported {found}, which is not what was asked for."
-    reason = Reason("wrong_processes", "cluster", message, "Look for what runs as the KCM on its head node.")
+    reason = Reason("wrong_processes", "cluster", message, "Find the program that runs as the KCM on its head node.")
     changes = _progress(now, attempt, replace(event, nodes=(), phase="started"))
     end_attempt(core, now, attempt, changes | {"ended_at": now}, reason)
 

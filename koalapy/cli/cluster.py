@@ -76,7 +76,7 @@ def remove(
     """
     with errors_reported(), Grid(grid) as koalad:
         if drain and force:
-            message = "--drain waits for what --force gives up."
+            message = "--drain and --force exclude each other."
             raise RequestError("bad_options", message, "Give one of the two.")
         if drain:
             _drain(koalad, name, json)

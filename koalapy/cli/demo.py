@@ -218,7 +218,7 @@ def _summary(jobs: Sequence[Document], stories: Mapping[int, Document], seconds:
     out.print(
         f"{len(jobs)} jobs, {counted_as(released, 'release')} of a whole job, {seconds} s; nothing is left behind."
     )
-    out.print("The job `mistaken` fails on purpose: its program is not there, and its reason says so.")
+    out.print("The job `mistaken` fails on purpose: its program is not there, and its reason shows that.")
     out.print(
         "Next: `koala init` writes a grid file of your clusters, `koala doctor` checks them, `koala up` starts koalad."
     )

@@ -191,7 +191,7 @@ def clusters(
         bool, typer.Option("--disk", help="Show the disk space that koalapy uses on the clusters and here.")
     ] = False,
     ads: Annotated[
-        bool, typer.Option("--ads", help="Show what each cluster says of itself to requirements and ranks.")
+        bool, typer.Option("--ads", help="Show the attributes of each cluster for requirements and ranks.")
     ] = False,
     grid: options.Grid = None,
     json: options.Json = False,
@@ -229,7 +229,7 @@ def schema(
     job: Annotated[bool, typer.Option("--job", help="Show the schema of the job file.")] = False,
     flow: Annotated[bool, typer.Option("--flow", help="Show the schema of a job file with `jobs`.")] = False,
 ) -> None:
-    """The JSON Schema of the grid file, of the job file, or of a flow's."""
+    """Print the JSON Schema of the grid file, of the job file, or of a flow's."""
     if flow:
         from koalapy.languages.flow import json_schema
     elif job:

@@ -54,14 +54,12 @@ def jobs(
         typer.Option("--cluster", "-c", help="Only jobs on this cluster.", autocompletion=options.complete_clusters),
     ] = None,
     label: options.WithLabel = None,
-    flow: Annotated[
-        int | None, typer.Option("--flow", metavar="ID", help="The jobs of this flow, which are not listed else.")
-    ] = None,
+    flow: Annotated[int | None, typer.Option("--flow", metavar="ID", help="List the jobs of this flow.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh the list until Ctrl-C.")] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """List jobs, finished ones too, the newest last. A flow is one line, unless its jobs are asked for.
+    """List jobs, finished ones too, the newest last. A flow is one line; --flow lists its jobs.
 
     With --json all of them are listed, unless --last limits their number.
     """

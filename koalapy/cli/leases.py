@@ -38,11 +38,11 @@ def list_leases(ctx: typer.Context, grid: options.Grid = None, json: options.Jso
         _print(found)
 
 
-@leases.command("end")
+@leases.command("end", short_help="Take back a lease that is lent, or return a borrowed one.")
 def end_lease(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A lease, as `koala leases` names it.")],
     force: Annotated[
-        bool, typer.Option("--force", help="Return one although jobs are on it: each one's retry_on decides.")
+        bool, typer.Option("--force", help="Return it even if jobs are on it; their retry_on decides.")
     ] = False,
     grid: options.Grid = None,
     json: options.Json = False,

@@ -139,7 +139,7 @@ def _job_or_pilot(text: str) -> int:
 
 
 Grid = Annotated[str | None, typer.Option("--grid", "-g", metavar="FILE|NAME", help=GRID_HELP)]
-Json = Annotated[bool, typer.Option("--json", callback=use_json, help="One JSON document on stdout, also of errors.")]
+Json = Annotated[bool, typer.Option("--json", callback=use_json, help="One JSON document on stdout, also for errors.")]
 IDS = typer.Argument(metavar="ID…", help="Jobs, such as 3 or 1-5.", autocompletion=complete_jobs)
 JobIds = Annotated[list[str], IDS]
 JobId = Annotated[int, typer.Argument(metavar="ID", help="A job.", autocompletion=complete_jobs)]

@@ -62,17 +62,18 @@ def list_pilots(
 @pilots.command("open")
 def open_pilot(
     cluster: Annotated[
-        str, typer.Argument(metavar="CLUSTER", help="Whose processors.", autocompletion=options.complete_clusters)
+        str,
+        typer.Argument(metavar="CLUSTER", help="Cluster of the processors.", autocompletion=options.complete_clusters),
     ],
     processors: Annotated[int, typer.Option("-n", "--processors", min=1, help="How many processors.")],
     nodes: Annotated[
         int | None, typer.Option("--nodes", min=1, help="How many nodes; by default the batch system decides.")
     ] = None,
-    walltime: Annotated[str, typer.Option("--walltime", "-t", help="How long it lasts.")] = "4h",
-    idle: Annotated[str, typer.Option("--idle", help="It ends after so long without a job.")] = "10m",
+    walltime: Annotated[str, typer.Option("--walltime", "-t", help="Its time limit.")] = "4h",
+    idle: Annotated[str, typer.Option("--idle", help="Time without a job after which it ends.")] = "10m",
     shared: Annotated[bool, typer.Option("--shared", help="Place jobs there that do not name it, and sweeps.")] = False,
     isolate: Annotated[
-        Isolate | None, typer.Option("--isolate", help="Isolate programs there; by default as the grid file says.")
+        Isolate | None, typer.Option("--isolate", help="Isolate programs there; by default as in the grid file.")
     ] = None,
     queue: Annotated[str | None, typer.Option("--queue", help="Queue or partition.")] = None,
     account: Annotated[str | None, typer.Option("--account", help="Account that pays.")] = None,
@@ -109,7 +110,7 @@ def open_pilot(
         out.print(f"{found['name']} is submitted to {cluster}; `koala pilots` shows it.")
     if found["state"] in _OVER:
         why = found["reason"] or "It has ended."
-        print_message(f"koala: {found['name']} is {found['state']}: {why} `koala explain {found['job']}` says more.")
+        print_message(f"koala: {found['name']} is {found['state']}: {why} `koala explain {found['job']}` shows more.")
         raise typer.Exit(FAILED)
 
 

@@ -110,7 +110,7 @@ def replay(
     """Replay a trace on a grid's clusters, simulated: a table, schedules (SWF), pictures (PNG, SVG). The same trace
     and options give the same bytes.
 
-    With --journal, replay what a koalad was given through the same engine instead. Status 1: it decides otherwise.
+    With --journal, replay the events of a koalad instead. The exit status is 1 if the engine decides otherwise.
     """
     if journal is not None:
         _refuse_beside_journal(context)

@@ -32,12 +32,14 @@ def print_survey(found: "Survey") -> None:
         jobs, work = _parts_left_out(found)
         share = f"{100 * jobs:.3g} % of the jobs that ran, with {100 * work:.3g} % of their processor time"
         loud = max(jobs, work) >= _MUCH
-        rest = ". The replay says little about this trace: check the sizes of the clusters (--size)." if loud else "."
+        rest = (
+            ". The replay has little meaning for this trace: check the sizes of the clusters (--size)." if loud else "."
+        )
         output.print_message(f"{'WARNING: left out are' if loud else 'left out are'} {share}{rest}")
     if found.changed:
         output.print_message(f"changed: {counts_text(found.changed)}")
     if not len(found.logged):
-        output.print_message("no row as logged: the trace does not say how long its jobs waited")
+        output.print_message("no row as logged: the trace does not have the waits of its jobs")
     elif len(found.logged) < found.jobs:
         output.print_message(
             f"as logged: the waits of {len(found.logged):,} jobs; the trace does not give those of the others"

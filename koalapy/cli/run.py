@@ -65,14 +65,14 @@ def run(
     ] = None,
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", metavar="NAME[=VALUE]", help="A variable, by default with its value here; repeat it."),
+        typer.Option("--env", metavar="NAME[=VALUE]", help="A variable; without =VALUE its value here; repeat it."),
     ] = None,
     priority: Annotated[int | None, typer.Option("--priority", help="Priority from 0 to 20; lower goes first.")] = None,
     memory: Annotated[str | None, typer.Option("--memory", help="Memory of each processor, like 512M or 4G.")] = None,
     gpus: Annotated[int | None, typer.Option("--gpus", help="GPUs of each node.")] = None,
     threads: Annotated[int | None, typer.Option("--threads", help="Processors of each process.")] = None,
     interactive: Annotated[
-        bool, typer.Option("--interactive", "-i", help="Pass on what is typed here to rank 0, and its terminal here.")
+        bool, typer.Option("--interactive", "-i", help="Connect rank 0 to this terminal: its input and its output.")
     ] = False,
     terminal: Annotated[
         bool | None,

@@ -45,7 +45,7 @@ class Step:
     vital: bool = True
 
 
-@service_app.command("install")
+@service_app.command("install", short_help="Have systemd start koalad at boot and after a failure.")
 def install(no_start: NoStart = False, grid: options.Grid = None, json: options.Json = False) -> None:
     """Have systemd start koalad at boot, and again when it fails or hangs. Reports what was done.
 
@@ -174,7 +174,7 @@ def _start(locations: Locations, unit: str) -> Step:
         return Step("started", False, f"a koalad that is not a service runs already (pid {running}); {advice}")
     step = _call("started", ["start", unit], f"{unit} is started", _START_S)
     if not step.done:
-        return Step("started", False, f"{step.text}; the end of {locations.log} may say why")
+        return Step("started", False, f"{step.text}; look at the end of {locations.log}")
     return step
 
 

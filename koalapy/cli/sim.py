@@ -51,7 +51,7 @@ Faults = Annotated[
 Tries = Annotated[int, typer.Option("--tries", min=0, help="Runs made to find a shorter list of actions.")]
 
 
-@app.command("list")
+@app.command("list", short_help="List experiments, and the faults and promises of chaos.")
 def list_all(as_json: Json = False) -> None:
     """List all experiments, and the actions, faults and promises of chaos."""
     from koalapy.chaos.fault_schedule import FAULTS, LIES, USER_ACTIONS
@@ -86,7 +86,7 @@ def _experiments() -> list[tuple[str, str]]:
         return [(each.name, each.about) for each in catalogue.experiments()]
 
 
-@app.command("chaos")
+@app.command("chaos", short_help="Run a grid with random faults, and check every promise.")
 def chaos(
     seed: Seed = 1,
     events: Events = EVENTS,
@@ -98,7 +98,7 @@ def chaos(
 ) -> None:
     """Run a simulated grid with faults drawn from a seed, and check every promise after every event.
 
-    Status 1: a promise was broken.
+    The exit status is 1 if a promise was broken.
     """
     alone = _faults(faults)
     chosen = _chosen(only, seed, events, seeds, alone)

@@ -37,7 +37,7 @@ def show(ctx: typer.Context, grid: options.Grid = None, json: options.Json = Fal
         _print_sites(found)
 
 
-@sites.command("init")
+@sites.command("init", short_help="Make this site's key.")
 def init(grid: options.Grid = None, json: options.Json = False) -> None:
     """Make this site's key and a certificate for it, and print the pin by which neighbours know it.
 
@@ -82,7 +82,7 @@ def _make_key(grid: str | None) -> dict[str, Any]:
     }
 
 
-@sites.command("invite")
+@sites.command("invite", short_help="Print the line with which another site joins this one.")
 def invite(
     name: Annotated[str, typer.Argument(metavar="NEIGHBOUR", help="The name of the site that is to join this one.")],
     relation: Annotated[
@@ -110,7 +110,7 @@ def invite(
     return None
 
 
-@sites.command("join")
+@sites.command("join", short_help="Make another site a neighbour.")
 def join(
     line: Annotated[str, typer.Argument(metavar="LINE", help="What `koala sites invite` printed at the other site.")],
     replace: Annotated[bool, typer.Option("--replace", help="Take its key in place of the one that is known.")] = False,
@@ -128,7 +128,7 @@ def join(
     return None
 
 
-@sites.command("remove")
+@sites.command("remove", short_help="End the link with a neighbour.")
 def remove(name: Neighbour, grid: options.Grid = None, json: options.Json = False) -> None:
     """End the link with a neighbour, and forget what is known of it. Its people see that it does not connect."""
     with errors_reported(), Grid(grid) as koalad:
@@ -139,14 +139,14 @@ def remove(name: Neighbour, grid: options.Grid = None, json: options.Json = Fals
     return None
 
 
-@sites.command("check")
+@sites.command("check", short_help="Measure the link to a neighbour.")
 def check(
     name: Neighbour,
     size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Bytes to send, such as 16M or 1G.")] = "16M",
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Send bytes to a connected neighbour, which drops them, and show what the link is worth."""
+    """Send bytes to a connected neighbour, which drops them, and show the round trip and the rate of the link."""
     with errors_reported(), Grid(grid) as koalad:
         found = koalad.check_site(name, size=_bytes(size))
     if json:
@@ -171,7 +171,7 @@ def _bytes(text: str) -> int:
         raise RequestError("bad_size", f"--size {text} is no size.", "Write one such as 512K, 16M or 1G.") from error
 
 
-@sites.command("rotate")
+@sites.command("rotate", short_help="Replace this site's key.")
 def rotate(grid: options.Grid = None, json: options.Json = False) -> None:
     """Replace this site's key at once, and print the line that each neighbour has to join with --replace.
 
@@ -210,7 +210,7 @@ def _print_sites(found: "SitesAnswer") -> None:
             ]
             for each in found["neighbours"]
         ]
-        table(["NEIGHBOUR", "RELATION", "STATE", "FREE THERE", "TOLD", "ADDRESS", "REASON"], rows)
+        table(["NEIGHBOUR", "RELATION", "STATE", "FREE THERE", "SENT", "ADDRESS", "REASON"], rows)
     for refused in found["refused"]:
         last = f"last at {shown(refused['last_at'])} from {refused['last_address']}"
         out.print(f"refused {refused['count']} ({refused['kind']}), {last}: {refused['sentence']}")

@@ -28,11 +28,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON document on stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Images = Annotated[bool, typer.Option("--images", help="Remove the images as well.")]
 
 
-@app.command("up")
+@app.command("up", short_help="Start the test grid, and print its grid file.")
 def up(as_json: Json = False) -> None:
     """Build and start the test grid, wait until it runs jobs, and print its grid file."""
     testgrid = _testgrid()
@@ -82,7 +82,7 @@ def status(as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command("reset")
+@app.command("reset", short_help="Repair nodes, and remove all jobs and their files.")
 def reset(as_json: Json = False) -> None:
     """Repair nodes and daemons, cancel all jobs and remove their files. The containers stay."""
     testgrid = _testgrid()

@@ -145,4 +145,4 @@ def frames_of(answer: HTTPResponse) -> Iterator[Frame]:
         while data := answer.read1(_PIECE_BYTES):
             yield from decoder.feed(data)
     except (OSError, HTTPException, FrameError) as error:
-        raise NotReachable("cut", _ENDED, "`koala status` says whether it is up.") from error
+        raise NotReachable("cut", _ENDED, "`koala status` shows whether it is up.") from error

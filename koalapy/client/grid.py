@@ -74,7 +74,7 @@ class Grid:
         patience_s = _CANCEL_S if cancel else _DOWN_S
         if not wait_for_end(pid, patience_s):
             message = f"koalad (process {pid}) is still up after {patience_s:.0f} s."
-            raise TransientError("still_up", message, "`koala status` says what keeps it.")
+            raise TransientError("still_up", message, "`koala status` shows what keeps it.")
 
     def submit(
         self,

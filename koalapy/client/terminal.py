@@ -66,7 +66,7 @@ class Terminal:
                 if not frame.data:
                     return
                 yield frame.data
-        raise NotReachable("cut", "The connection to koalad was cut off.", "`koala status` says whether it is up.")
+        raise NotReachable("cut", "The connection to koalad was cut off.", "`koala status` shows whether it is up.")
 
     def _send(self, frame: Frame) -> None:
         data = encode(frame)

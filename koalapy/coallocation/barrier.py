@@ -157,12 +157,12 @@ def _too_late(code: str, late: list[Attempt], limit: Duration) -> Reason:
     )
     what = "was not at its barrier" if code == "barrier_timeout" else "had not started"
     if not absent:
-        where, what = where or "its clusters", "could not be told that everybody had come"
+        where, what = where or "its clusters", "did not get its release"
     return Reason(
         code,
         "transient",
         f"After {format_duration(limit)} {where} {what}.",
-        "It is tried again; `claim` and `barrier` in the grid file say how long is waited.",
+        "It is tried again; `claim` and `barrier` in the grid file set this time.",
     )
 
 

@@ -14,7 +14,7 @@ from koalapy.model.states import JobState
 GIVEN_BACK = Reason(
     "circular_wait",
     "transient",
-    "It held what an older job waited for, and waited for what that job held; the younger gives back.",
+    "It was in a deadlock with an older job: each held what the other needed. The younger one gives back.",
     "It is tried again; nothing is counted.",
 )
 

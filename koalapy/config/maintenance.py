@@ -79,9 +79,9 @@ class Maintenance(Section):
     keep: Keep | None = Field(default=None, description="how long jobs are kept, or how many backups are")
     to: Path | None = Field(default=None, description="directory of the backups, or of the reports")
     by: Annotated[By, one_of(By)] | None = Field(
-        default=None, description="what the report sums up by; user if not said"
+        default=None, description="what the report sums up by; user by default"
     )
-    since: Span | None = Field(default=None, description="how far the report goes back; to the beginning if not said")
+    since: Span | None = Field(default=None, description="how far the report goes back; to the beginning by default")
     older_than: Span | None = Field(default=None, description="age of unknown directories that are reported")
     really: Flag = Field(default=False, description="remove what is found, and do not only report it")
     file: Path | None = Field(default=None, description="job file to submit")

@@ -107,7 +107,7 @@ def _release(session: KcmSession, tag: str, ready: wire.Report) -> None:
 def _reported(session: KcmSession, tag: str, phase: str, timeout_s: float) -> wire.Report:
     report = session.wait(tag, _phase(phase), timeout_s)
     if report is None:
-        message = f"The job was released, and within {timeout_s:.0f} s not heard of again."
+        message = f"The job was released, and reported nothing within {timeout_s:.0f} s."
         raise Trouble(Reason("job_hangs", "cluster", message, "Ask the administrators to look at its compute nodes."))
     return report
 
@@ -133,7 +133,7 @@ def _over(bodies: Bodies) -> None:
     """Raises Trouble if the batch job has ended without a wrapper report of its end."""
     seen = [body for body in bodies if isinstance(body, wire.BatchStatus)]
     if seen and seen[-1].state == ENDED:
-        message = "The batch job ended, and its wrapper has said nothing."
+        message = "The batch job ended, and its wrapper has reported nothing."
         advice = "Ask the administrators what ended it; the batch system's words may help."
         raise Trouble(
             Reason(

@@ -260,7 +260,7 @@ def lowest_priority(found: Mapping[str, Any] | None) -> Found:
     Raises Doubtful if Launchers may precede others' jobs, and Inapplicable if the batch system gives no answer.
     """
     if found is None:
-        raise Inapplicable("The batch system does not tell what becomes of it.")
+        raise Inapplicable("The batch system does not report how the job ends.")
     if not found["is_last"]:
         effect = "So Launchers of sweeps may start before others' jobs; they still leave when those wait."
         raise Doubtful(f"It has no effect. {found['words']} {effect} {found['advice']}")
@@ -333,7 +333,7 @@ def launcher_environment_message(found: Mapping[str, Any]) -> str:
     used, loose = found["environment"], found["loose"]
     if used is None:
         return "Sweeps find no parallel environment, and no node of several processors: ask the administrators for one."
-    sentence = f"Sweeps use {used}" + (", as `scavenge.parallel_environment` says" if found["named"] else "")
+    sentence = f"Sweeps use {used}" + (", as `scavenge.parallel_environment` sets" if found["named"] else "")
     if used == loose:
         return f"{sentence}."
     if loose is not None:

@@ -62,7 +62,7 @@ def stuck(bodies: Bodies) -> None:
     seen = [body for body in bodies if isinstance(body, wire.BatchStatus)]
     if seen and seen[-1].stuck:
         message = "The batch system took a job of one processor that it can never start."
-        advice = "Its reason says what to change; if it does not, ask the administrators."
+        advice = "Change what its reason names, or ask the administrators."
         raise Trouble(Reason(seen[-1].stuck, "cluster", message, advice, words=seen[-1].reason))
 
 

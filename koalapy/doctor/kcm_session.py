@@ -149,7 +149,7 @@ class KcmSession:
         asked = self._clock.now()
         pong = self.ask(lambda id: wire.Ping(id, asked))
         if not isinstance(pong, wire.Pong):
-            raise ClusterError("garbled", "The agent on the head node does not tell its time.", "")
+            raise ClusterError("garbled", "The agent on the head node does not report its clock.", "")
         return float((pong.clock - (asked + self._clock.now()) / 2) / 1e6)
 
     def now(self) -> int:

@@ -139,7 +139,7 @@ def _no_answer(ended: wire.BatchStatus, python: str) -> Reason:
         message = f"The compute nodes have no {python}."
         return Reason("no_python_on_node", "cluster", message, _PYTHON, exit_status=ended.exit_status, words=words)
     how = "" if ended.exit_status is None else f" with exit status {ended.exit_status}"
-    message = f"The batch job ended{how} before it could say anything."
+    message = f"The batch job ended{how} before it could report anything."
     advice = "Ask the administrators what its nodes do to a job that prints nothing; the batch system's words may help."
     return Reason("job_silent", "cluster", message, advice, exit_status=ended.exit_status, words=words)
 

@@ -318,7 +318,7 @@ def _staleness(now: Instant, known: Known) -> Reason | None:
     age = now - known.state.measured_at if known.state else 0
     if age <= known.settings.max_age:
         return None
-    message = f"its batch system was last heard {format_duration(age)} ago."  # type: ignore[arg-type]
+    message = f"its batch system last answered {format_duration(age)} ago."  # type: ignore[arg-type]
     return Reason("stale", "transient", message, "Nothing is placed there until it answers again.")
 
 

@@ -83,7 +83,7 @@ def chosen_environment(environments: list[Found], queue: Found | None) -> Found 
 def _about(system: Found) -> Iterable[str]:
     yield f"{_NAMES.get(system['batch'], system['batch'])} {system['version']}".rstrip()
     if "error" in system:
-        yield f"but it did not tell all: {system['error']}"
+        yield f"but it did not report all: {system['error']}"
     if system["queues"]:
         yield "queues: " + _listed(_queue(queue) for queue in system["queues"])
     if system["accounts"]:

@@ -53,8 +53,8 @@ def _memory(draft: Draft, numbers: dict[str, int], found: dict[str, Element]) ->
         if name not in numbers:
             continue
         if not among:
-            advice = "Say IndividualCPUCount too, or TotalPhysicalMemory instead."
-            raise draft.refusal(found[name], "is of a node, but how many processors one has is not said", advice)
+            advice = "Add IndividualCPUCount, or write TotalPhysicalMemory instead."
+            raise draft.refusal(found[name], "is of a node, but the processors of a node are not given", advice)
         draft.of_component("memory_per_processor", f"{-(-numbers[name] // among)}B", found[name])
 
 
@@ -67,7 +67,7 @@ def _least(draft: Draft, element: Element) -> int:
         if name == "Range":
             return next(_number(draft, bound) for bound in elements(child) if name_of(bound) == "LowerBound")
     advice = "Write an Exact, or a range with a lower bound, of which the bound is taken."
-    raise draft.refusal(element, "says no number", advice)
+    raise draft.refusal(element, "has no number", advice)
 
 
 def _number(draft: Draft, element: Element) -> int:

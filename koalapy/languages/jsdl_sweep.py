@@ -210,6 +210,6 @@ def _number(draft: Draft, element: Element, text: str, whole: bool) -> str:
     """Return an xsd:integer or xsd:double without leading zeros. Raises RequestError for any other text."""
     if not (_INTEGER if whole else _DOUBLE).fullmatch(text):
         kind = "whole number" if whole else "number"
-        what = f"says {shown(text)}, no {kind}" if text else f"lacks a {kind}"
+        what = f"has {shown(text)}, which is no {kind}" if text else f"lacks a {kind}"
         raise draft.refusal(element, what, "Write start, end and step as numbers.", "wrong_value")
     return re.sub(r"^([-+]?)0+(?=[0-9])", r"\1", text)

@@ -70,7 +70,7 @@ class Parameter(Section):
     def _check(self) -> Self:
         given = [key for key in _KINDS if getattr(self, key) is not None]
         if len(given) != 1:
-            what = f"has {' and '.join(given)}" if given else "says nothing of its values"
+            what = f"has {' and '.join(given)}" if given else "has no values"
             raise wrong(what, "Write one of range, values and file.")
         for key, of in (("without", "range"), ("column", "file")):
             if getattr(self, key) and of not in given:

@@ -46,7 +46,7 @@ class SweepFiles:
                 return count(opened)
         except OSError as error:
             what = f"is the file {shown(file)}, which cannot be read: {error.strerror or error}"
-            advice = "Correct the path; it is relative to the job file, or to where `koala sweep` is said."
+            advice = "Correct the path; it is relative to the job file, or to where `koala sweep` is started."
             raise refusal(self._document, where, "unreadable_file", what, advice) from error
         except BadFile as error:
             place, whole = (f"{file}:{error.line}", "line") if error.line else (file, "file")

@@ -187,11 +187,9 @@ class NeighbourConversation:
         """Return why there can be no session with this hello; None if there can."""
         own = self._opening
         if self._their_instance:
-            return Reason("garbled", "ours", f"{self._name} said hello twice in one session.", "")
+            return Reason("garbled", "ours", f"{self._name} sent two hellos in one session.", "")
         if hello.protocol != SITE_PROTOCOL:
-            what = (
-                f"{self._name} speaks protocol {hello.protocol} of koalapy {hello.version}; this site {SITE_PROTOCOL}."
-            )
+            what = f"{self._name} has protocol {hello.protocol} of koalapy {hello.version}; this site {SITE_PROTOCOL}."
             return Reason("other_protocol", "cluster", what, "Use the same release of koalapy at both sites.")
         if hello.kcm != PROTOCOL:
             theirs = f"protocol {hello.kcm} of koalapy {hello.version}"

@@ -9,7 +9,7 @@ from koalapy.model.units import SECOND, Duration, Instant
 
 _ANSWERS = ("asks", "answer_refused")  # nothing but a person mends these
 _REFUSAL = "authentication"
-_NONSENSE = ("garbled", "link_failed", "quarantined", "impossible_number")  # a cluster that must not be believed
+_NONSENSE = ("garbled", "link_failed", "quarantined", "impossible_number")  # a cluster whose reports must not be used
 _MOST_REFUSALS = 3  # in a row: an administrator may lock the account
 _LONGER = 5  # times, the wait after each further refusal
 _SHARE = 8  # of the time since the first failure, to wait before the next try

@@ -45,8 +45,8 @@ REPLACED = Reason(
 IMPOSSIBLE = Reason(
     "impossible_number",
     "ours",
-    "The cluster says that it was sent more commands, or by more koalads, than there can have been.",
-    "Nothing it says is believed. Look at watermark.* and relay.* in its shared directory, and at who wrote them.",
+    "The cluster reports more commands, or more koalads, than there can have been.",
+    "Its reports are not used. Look at watermark.* and relay.* in its shared directory, and at who wrote them.",
 )
 _RESTORED = Reason(
     "store_restored",

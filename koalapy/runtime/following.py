@@ -200,7 +200,7 @@ class _Reader:
             error = self._read()
         except Exception:
             _LOG.exception("following_failed")
-            error = OurError("following_failed", "The output cannot be passed on.", "koalad's log says more.")
+            error = OurError("following_failed", "The output cannot be passed on.", "Look at koalad's log.")
         finally:
             with self._changed:
                 self.error, self.has_ended = error, True

@@ -149,7 +149,7 @@ class Pilots:
         return _RULES_S if rules else None
 
     def _open_kept(self, now: Instant, rules: Mapping[str, PilotRule]) -> None:
-        """Open the pilots that the grid file wants now. Raises KoalaError."""
+        """Open the pilots that the grid file requires now. Raises KoalaError."""
         self._keepers = {cluster: self._keepers.get(cluster, PilotKeeper()) for cluster in rules}
         if not rules:
             return

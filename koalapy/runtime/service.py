@@ -203,7 +203,7 @@ class Service:
             if found.state.final and found.state is not JobState.DONE:
                 ended = "failed" if found.state is JobState.FAILED else "was cancelled"
                 message = f"Job {each}, for which this one is to wait, {ended}."
-                advice = f"`koala explain {each}` says why; wait for another job, or for none."
+                advice = f"`koala explain {each}` shows why; wait for another job, or for none."
                 raise RequestError("prerequisite_failed", message, advice)
         return tuple([each for each in request.after if known[each].state is JobState.DONE])
 
@@ -291,7 +291,7 @@ class Service:
         """Return the jobs and sweeps of a flow that are not pruned. Raises RequestError if there is no such flow."""
         found = self.work(flow)
         if isinstance(found, Sweep) or found.flow is None:
-            raise RequestError("no_flow", f"Job {flow} is not a flow.", f"`koala show {flow}` says more of it.")
+            raise RequestError("no_flow", f"Job {flow} is not a flow.", f"`koala show {flow}` shows what it is.")
         return self._store.all_work(states, [JobId(each) for each in found.flow.jobs_of(flow)])
 
     def all_work(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Work]:
@@ -457,7 +457,7 @@ class Service:
             raise RequestError("no_component", f"Job {job} is a sweep, which has no ports.", "Name another job.")
         _refuse_flow(found, "no ports")
         if component is None and len(found.components) > 1:
-            advice = f"Say which one: {job}:0 to {job}:{len(found.components) - 1}."
+            advice = f"Name one of them: {job}:0 to {job}:{len(found.components) - 1}."
             raise RequestError("no_component", f"Job {job} has {len(found.components)} components.", advice)
         _refuse_other_components(found, component)
         chosen = found.components[component or 0]
@@ -519,13 +519,13 @@ class Service:
         """Return the job, and what is read of it. Raises RequestError for a sweep, and if there is nothing to read."""
         found = self.work(job)
         if isinstance(found, Sweep):
-            advice = f"Say whose: `koala logs {job} --parameter 1`, counted from 1 as in `koala results {job}`."
+            advice = f"Name a parameter: `koala logs {job} --parameter 1`, counted from 1 as in `koala results {job}`."
             message = f"Job {job} is a sweep, and each of its parameters has an output of its own."
             raise RequestError("no_parameter", message, advice)
         _refuse_flow(found, "no output of its own")
         _refuse_other_components(found, component)
         if found.state.final and not any(each.cluster and each.attempt for each in found.components):
-            advice = f"`koala explain {job}` says why."
+            advice = f"`koala explain {job}` shows why."
             raise RequestError("never_ran", f"Job {job} has run nowhere, so it has written nothing.", advice)
         return found, Followed(stream, component)
 

@@ -18,8 +18,8 @@ from koalapy.model.units import SECOND, Duration, Instant
 _STREAM_BITS = 52  # of a number that no stream has had; JSON holds it exactly
 _OWN_NUMBERS = 1 << _STREAM_BITS  # and above: requests and their streams have lower ones
 _ADVICE = {
-    "refused": "Does the program listen on that port of 127.0.0.1 yet? `koala logs` may say.",
-    "timed_out": "Is the cluster out of reach? `koala clusters` says. Connect again.",
+    "refused": "Does the program listen on that port of 127.0.0.1 yet? Look at `koala logs`.",
+    "timed_out": "Is the cluster out of reach? Look at `koala clusters`, and connect again.",
     "no_such_rank": "Ranks are counted from 0 in each component.",
     "taken": "`koala attach --take` takes it back.",
     "no_terminal": "`koala logs` has what the program wrote.",

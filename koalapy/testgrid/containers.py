@@ -167,4 +167,4 @@ def _refused(host: str, error: APIError) -> ContainersError:
 
 
 def _last_line(output: str) -> str:
-    return output.strip().rpartition("\n")[2] or "it said nothing"
+    return output.strip().rpartition("\n")[2] or "it printed nothing"

@@ -79,5 +79,5 @@ def _settle(containers: Containers, head: str) -> None:
         raise ContainersError(
             "not_settled",
             f"The nodes of {head} did not become idle within {SETTLE_TIMEOUT_S} s.",
-            f"Run 'koala testgrid down' and 'up' again. The batch system says:\n{output.strip()}",
+            f"Run 'koala testgrid down' and 'up' again. The batch system's output:\n{output.strip()}",
         )

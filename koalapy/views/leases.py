@@ -131,5 +131,5 @@ def _why(engine: Engine, now: Instant, job: Job, record: Neighbour, of_all: str 
     free, needed = targets.free_there(core, record.name), job.request.processors
     if free is not None and free < needed:
         are = "is" if needed == 1 else "are"
-        return f"It could lend {counted_as(max(0, free), 'processor')} when last heard, and {needed} {are} needed."
+        return f"It could lend {counted_as(max(0, free), 'processor')} by its last report, and {needed} {are} needed."
     return "It is asked next."

@@ -80,7 +80,7 @@ def _why_not_bound(engine: Engine, job: Job) -> Reason:
     """Return why a pilot is no cluster yet: its own cluster is out of reach, or has not started its batch job."""
     on = job.request.components[0].cluster or ""
     known = engine.core.information.clusters.get(on)
-    advice = f"`koala explain {job.id}` says more."
+    advice = f"`koala explain {job.id}` shows more."
     if known is not None and known.trouble is not None:
         return replace(known.trouble, message=f"{on} cannot be used: {known.trouble.message}")
     attempt = next(iter(job.present), None)

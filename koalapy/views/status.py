@@ -25,7 +25,7 @@ def common_waits(engine: Engine) -> list[str]:
         f"The store was restored from a backup: {known} looked for on the clusters before anything is run again."
     ]
     if unanswered:
-        sentences.append(f"Those that wait go on once {', '.join(unanswered)} can say whether they ran there since.")
+        sentences.append(f"Those that wait go on once {', '.join(unanswered)} can report whether they ran there since.")
     return [" ".join(sentences)]
 
 

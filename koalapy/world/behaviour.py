@@ -25,7 +25,7 @@ class Behaviour(NamedTuple):
 
 
 def arguments_of(behaviour: Behaviour) -> tuple[str, ...]:
-    deaf = "deaf" if behaviour.deaf else "heeds"
+    deaf = "deaf" if behaviour.deaf else "obeys"
     runs = f"{behaviour.runs}+{behaviour.wide}" if behaviour.wide else f"{behaviour.runs}"
     return (runs, f"{behaviour.exit_status}", deaf, *behaviour.files)
 

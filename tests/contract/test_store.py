@@ -314,7 +314,9 @@ def test_everything_survives_reopening(opener: Opener) -> None:
 
 def test_a_job_in_full_comes_back_equal(store: Store) -> None:
     plain = a_job(7)
-    reason = Reason("walltime", "request", "It ran out of walltime.", "Ask for more.", "sacct -j 9", 0, "TIMEOUT")
+    reason = Reason(
+        "walltime", "request", "It ran out of walltime.", "Ask for more `walltime`.", "sacct -j 9", 0, "TIMEOUT"
+    )
     used = replace(tried(7, number=3), state=AttemptState.ENDED, ending=Ending.FAILED, exit_status=137)
     job = replace(
         plain,

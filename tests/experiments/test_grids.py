@@ -71,7 +71,7 @@ def test_batches_are_grouped_by_their_numbers_of_jobs(tmp_path: Path) -> None:
 
 
 def test_a_log_without_users_has_no_batches(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="does not say whose"):
+    with pytest.raises(RequestError, match="does not name the users"):
         batches(log(tmp_path, line(0, user="-1")), WITHIN)
 
 

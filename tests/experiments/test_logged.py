@@ -77,9 +77,9 @@ def test_a_lenient_trace_leaves_out_invalid_lines_and_counts_them(tmp_path: Path
 @pytest.mark.parametrize(
     ("lines", "begin", "words"),
     [
-        ([gwf(1, 0, "G1/z")], None, "line 1 has a job that came to 'G1/z', which is not a cluster of g. Say which"),
-        ([gwf(1, 0, "-1")], None, "does not say to which cluster"),
-        ([gwf(1, 0)], date(2005, 11, 1), "does not say on which day it begins. Write it, under traces, g, starts"),
+        ([gwf(1, 0, "G1/z")], None, "line 1 has a job that came to 'G1/z', which is not a cluster of g. Name it"),
+        ([gwf(1, 0, "-1")], None, "does not name the cluster"),
+        ([gwf(1, 0)], date(2005, 11, 1), "does not have the day on which it begins. Write it, under traces, g, starts"),
         ([gwf(1, FIRST_OF_NOVEMBER)], date(2006, 1, 1), "no jobs in that time"),
         ([], None, "no jobs in that time"),
         (["1 2 3\n"], None, "line 1 has 3 fields .*, or write `lenient: true` beside the trace's file"),

@@ -83,7 +83,7 @@ def test_jobs_that_never_ran_are_left_out_and_counted(tmp_path: Path) -> None:
 WRONG = [
     (line(processors=9), "has a job of 9 processors, more than vu has (8)", "larger than any cluster"),
     (line(at=-9), "has '-9' for submit time, which cannot be", "with negative or too large numbers"),
-    (line(runtime=-1), "says of a job that has completed neither how long", "that never ran"),
+    (line(runtime=-1), "has a completed job without its run time", "that never ran"),
     ("1 2 3\n", "has 3 fields where 18 are needed", "of another number of fields"),
     (line().replace("60", "long"), "has 'long' for run time, which is not a number", "with words for numbers"),
 ]
@@ -212,7 +212,7 @@ def test_pinned_jobs_go_to_the_cluster_of_their_site(tmp_path: Path) -> None:
         list(Jobs(path, replace(TERMS, sites=sites(list(SIZES), {}, comments))))
     with pytest.raises(RequestError, match=r"line 1 has a job of 6 processors, more than delft has \(4\)"):
         list(Jobs(log(tmp_path, line(processors=6)), pinned))
-    with pytest.raises(RequestError, match="line 1 does not say at which site its job was"):
+    with pytest.raises(RequestError, match="line 1 does not name the site of its job"):
         list(Jobs(log(tmp_path, line(site="-1")), pinned))
 
 
@@ -272,15 +272,15 @@ def test_jobs_of_koalads_history_that_never_ran_or_still_run_are_left_out(tmp_pa
     ("spoil", "words"),
     [
         (lambda text: text[: len(text) // 2], r"line \d+ is not JSON"),
-        (lambda text: text.replace('"walltime_s"', '"wall"', 1), "line 4 begins a job and says nothing of walltime_s"),
-        (lambda text: text.replace('"2030-01-31T12:00:10.000000Z"', "7", 1), "line 4 begins a job and says it in"),
+        (lambda text: text.replace('"walltime_s"', '"wall"', 1), "line 4 begins a job without walltime_s"),
+        (lambda text: text.replace('"2030-01-31T12:00:10.000000Z"', "7", 1), "line 4 begins a job in another form"),
         (lambda text: text.replace("12:00:10", "noon", 1), "line 4 begins a job whose times are none"),
         (lambda text: text.replace("12:00:10", "11:00:10", 1), "line 4 begins job 3, which ended or started before"),
         (lambda text: text.replace('"processors": 2', '"processors": "two"'), "line 4 .* 'two' for processors"),
-        (lambda text: text.replace('"processors": 2', '"processors": 0'), "line 4 .* says 0 for processors"),
-        (lambda text: text.replace('"priority": 5', '"priority": 21'), "line 4 .* says 21 for priority"),
-        (lambda text: text.replace("3600.0", "NaN"), "line 4 .* says nan for walltime_s"),
-        (lambda text: text.replace('"ada"', "7"), "line 4 .* says 7 for owner"),
+        (lambda text: text.replace('"processors": 2', '"processors": 0'), "line 4 .* with 0 for processors"),
+        (lambda text: text.replace('"priority": 5', '"priority": 21'), "line 4 .* with 21 for priority"),
+        (lambda text: text.replace("3600.0", "NaN"), "line 4 .* with nan for walltime_s"),
+        (lambda text: text.replace('"ada"', "7"), "line 4 .* with 7 for owner"),
         (lambda text: text.replace("koala.jobs/1", "koala.job/1"), "does not begin as what `koala jobs --json` prints"),
         (lambda text: "{", "does not begin as what"),
     ],
@@ -330,9 +330,9 @@ def test_sizes_are_read_from_koalad_s_measurements(tmp_path: Path) -> None:
         (
             {},
             {"MaxProcs": "9"},
-            "Nothing says how many processors vu and delft have. Say so: --size vu=N --size delft=N.",
+            "It is unknown how many processors vu and delft have. Give the number: --size vu=N --size delft=N.",
         ),
-        ({"vu": 2}, {}, "Nothing says how many processors delft has."),
+        ({"vu": 2}, {}, "It is unknown how many processors delft has."),
         ({"delf": 2}, {}, "The grid has no cluster delf. Did you mean delft?"),
     ],
 )

@@ -84,7 +84,7 @@ def test_a_log_may_be_compressed(tmp_path: Path, suffix: str) -> None:
         (HEADER + LINE.replace("8977", "long"), "line 3 has 'long' for run time, which is not a number"),
         (HEADER + LINE.replace("8977", "nan"), "line 3 has 'nan' for run time, which cannot be"),
         (HEADER + LINE.replace("423", "-423"), "line 3 has '-423' for submit time, which cannot be"),
-        (HEADER + LINE.replace("423", "-1"), "line 3 says nothing of submit time"),
+        (HEADER + LINE.replace("423", "-1"), "line 3 has no submit time"),
         (
             HEADER + LINE.replace(" 16 ", " 1.5 "),
             "line 3 has '1.5' for allocated processors, which is not a whole number",

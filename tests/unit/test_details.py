@@ -45,7 +45,7 @@ def unknown(*answers: Any) -> UnknownTags:
     return UnknownTags(InstanceId("abcde"), ["evil"], ask, lambda ids: [], lambda: Instant(5))
 
 
-def test_what_is_sound_is_believed() -> None:
+def test_what_is_sound_is_accepted() -> None:
     (survey,) = unknown(LISTED, EXAMINED).look()
     assert survey.trouble is None
     assert [each.tag for each in survey.tags] == [TAG]

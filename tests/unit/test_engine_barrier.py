@@ -296,7 +296,7 @@ def test_a_barrier_time_out_on_an_unreachable_cluster_names_the_cluster(play: An
     play.wake()
     assert play.job(job).reason is not None
     assert play.job(job).reason.code == "barrier_timeout"
-    assert "component 0 on alpha could not be told that everybody had come" in str(play.job(job).reason)
+    assert "component 0 on alpha did not get its release" in str(play.job(job).reason)
 
 
 def test_the_explanation_of_a_claiming_job_states_what_it_holds_and_until_when(play: Any) -> None:

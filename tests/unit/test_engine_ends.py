@@ -136,7 +136,7 @@ def test_a_wrapper_report_with_a_reason_does_not_make_a_killed_attempt_s_job_fin
 ) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
-    reported = Reason("signalled", "cluster", "The batch system told the job to stop (SIGTERM).", "Ask it why.")
+    reported = Reason("signalled", "cluster", "The batch system stopped the job (SIGTERM).", "Ask it why.")
     play.end(play.attempts(job)[0], status, ending, reason=reported)
     play.obey()
     play.measure()

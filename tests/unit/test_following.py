@@ -307,7 +307,7 @@ def test_all_components_are_shown_as_they_write(tmp_path: Path) -> None:
     assert b"".join(pieces) == b"[0.1] and"
 
 
-def test_what_a_kcm_takes_for_the_end_is_not_believed(tmp_path: Path) -> None:
+def test_what_a_kcm_takes_for_the_end_is_not_accepted(tmp_path: Path) -> None:
     """As when the batch system does not list a job for a moment."""
     grid = Grid(tmp_path, 1)
     grid.files["c0"].over = True

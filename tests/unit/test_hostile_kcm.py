@@ -40,7 +40,7 @@ class Hostile:
     def __init__(self, world: World, dice: Random) -> None:
         self.world, self.dice = world, dice
         self.instance = world.store.load().instance
-        self.ended = self.believed = 0
+        self.ended = self.accepted = 0
         self.deep = deep()
         self.begin()
 
@@ -66,7 +66,7 @@ class Hostile:
             impossible = isinstance(arrived.answer, Refused) and arrived.answer.reason == IMPOSSIBLE
             deliveries = [each.delivery for each in arrived.commands if isinstance(each, Deliver)]
             self.world.driver.step(deliveries)
-            self.believed += bool(deliveries)
+            self.accepted += bool(deliveries)
         except wire.MessageError:
             impossible = True
         if impossible or len(self.world.quarantined) > before:
@@ -162,7 +162,7 @@ def test_whatever_one_cluster_sends_the_others_jobs_go_on(seed: int) -> None:
             run_honest(world)
         hostile.deliver()
     assert hostile.ended > 100
-    assert hostile.believed > 100
+    assert hostile.accepted > 100
     assert world.quarantined == []  # the checks leave nothing that makes koalad fail
     states = {job.id: job.state for job in world.store.jobs()}
     assert {states[job] for job in world.honest} == {JobState.DONE}

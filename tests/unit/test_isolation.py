@@ -140,7 +140,9 @@ def test_a_neighbour_with_an_unstorable_report_is_quarantined_and_clusters_go_on
     poison = FreeReported(neighbour="lyon", instance="zyxwv", number=5, processors=[1])  # type: ignore[arg-type]
     report = Delivery((poison,), acknowledge=(*session, 5), session=session)
     world.driver.step([submit(), report, world.deliver("good", measured("good", 8))])
-    assert [(name, reason.message[:18]) for name, reason in world.quarantined] == [("site:lyon", "What the neighbour")]
+    assert [(name, reason.message[:25]) for name, reason in world.quarantined] == [
+        ("site:lyon", "A report of the neighbour")
+    ]
     assert world.states() == [JobState.CLAIMING]
     assert (*session, 5) not in world.acknowledged
     assert ("good", 1, world.numbers["good"]) in world.acknowledged

@@ -267,7 +267,7 @@ MORE = [
     (resources(exactly("TotalCPUCount", "1e999999999")), "no count."),
     (
         resources("<TotalCPUCount><UpperBoundedRange>4</UpperBoundedRange></TotalCPUCount>"),
-        "TotalCPUCount says no number.",
+        "TotalCPUCount has no number.",
     ),
     (
         resources(exactly("TotalCPUCount", 7) + exactly("IndividualCPUCount", 2) + exactly("TotalResourceCount", 3)),
@@ -526,10 +526,13 @@ BAD_SWEEPS = [
     (swept(assign("//p:Argument[1]", '<f:LoopInteger start="1" end="9" step="0"/>')), "with a step of zero."),
     (
         swept(assign("//p:Argument[1]", '<f:LoopInteger start="1.5" end="9"/>')),
-        "f:LoopInteger says '1.5', no whole number.",
+        "f:LoopInteger has '1.5', which is no whole number.",
     ),
     (swept(assign("//p:Argument[1]", '<f:LoopInteger start="1"/>')), "f:LoopInteger lacks a whole number."),
-    (swept(assign("//p:Argument[1]", '<f:LoopDouble start="1" end="INF"/>')), "f:LoopDouble says 'INF', no number."),
+    (
+        swept(assign("//p:Argument[1]", '<f:LoopDouble start="1" end="INF"/>')),
+        "f:LoopDouble has 'INF', which is no number.",
+    ),
     (
         swept(assign("//p:Argument[1]", '<f:LoopInteger start="1" end="1"><f:Exception value="1"/></f:LoopInteger>')),
         "and all of it is left out.",

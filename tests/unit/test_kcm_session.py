@@ -86,4 +86,4 @@ def test_a_silent_koalad_ends_the_session_a_minute_after_its_last_frame(session:
     assert session.tick(T0 + SILENCE * SECOND) == []
     assert session.next_wakeup() == last + SILENCE * SECOND
     assert session.tick(last + SILENCE * SECOND - 1) == []
-    assert session.tick(last + SILENCE * SECOND) == [Quit("koalad has said nothing for 60 s")]
+    assert session.tick(last + SILENCE * SECOND) == [Quit("koalad has sent nothing for 60 s")]

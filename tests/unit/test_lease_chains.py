@@ -154,11 +154,11 @@ def test_a_job_runs_on_a_lease_of_a_site_that_its_own_does_not_know() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"nl": {"pass_on": False}}, "It could lend 8 processors when last heard, and 40 are needed."),
+        ({"nl": {"pass_on": False}}, "It could lend 8 processors by its last report, and 40 are needed."),
         ({"strangers": False}, "lyon: It lends nothing to sites that it does not know."),
         ({"walltime": MINUTE}, "lyon: It lends for 1m at most"),
         ({"nl": {"walltime": MINUTE}}, "It lends for 1m at most"),
-        ({"nl": {"processors": 39}}, "It could lend 39 processors when last heard, and 40 are needed."),
+        ({"nl": {"processors": 39}}, "It could lend 39 processors by its last report, and 40 are needed."),
     ],
     ids=["it passes nothing on", "strangers", "the walltime there", "the walltime between", "how much between"],
 )

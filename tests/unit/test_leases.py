@@ -128,7 +128,7 @@ def test_nothing_is_lent_without_a_word_of_the_grid_file() -> None:
     pair.lyon.apply(after=MINUTE)
     job = pair.ask()
     assert pair.exchange() == []
-    assert pair.delft.why(job) == {"lyon": "It could lend 0 processors when last heard, and 40 are needed."}
+    assert pair.delft.why(job) == {"lyon": "It could lend 0 processors by its last report, and 40 are needed."}
 
 
 @pytest.mark.parametrize(

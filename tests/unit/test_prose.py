@@ -17,7 +17,7 @@ PACKAGES = (ROOT / "koalapy", ROOT / "adapters" / "koalapy_adapters")
 FRAGMENTS = frozenset({"Of", "So", "Those", "Whoever", "Whatever", "What", "Whose", "Whom", "Nobody", "None"})
 LONGEST_SENTENCE = 25  # words; a colon or a semicolon ends a sentence too
 VERBS = "tell tells telling told hear hears heard say says saying said speak speaks spoke talk talks talking"
-IMAGES = "owe owes owed owing heed heeds heeded hungry"
+IMAGES = "owe owes owed owing heed heeds heeded hungry believe believes believed"
 SPEECH = frozenset((VERBS + " " + IMAGES).split())  # programs send, receive, report, require and wait
 SPOKEN = re.compile(rf"\b(?:{'|'.join(sorted(SPEECH))})\b", re.IGNORECASE)
 NOT_RAISED_TO_CALLERS = frozenset(
@@ -146,6 +146,17 @@ def spoken_in(source: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
+def spoken_in_strings(source: str) -> Iterator[tuple[int, str]]:
+    """Line and text of each message with a verb of speech. Quoted output may be introduced by `said`."""
+    tree = ast.parse(source)
+    bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in bare:
+            continue
+        if SPOKEN.search(re.sub(r"\bsaid:?$|\|.*\|", "", node.value)):
+            yield node.lineno, node.value
+
+
 def names_of_speech(source: str) -> Iterator[tuple[int, str]]:
     """Line and name of each function, class, parameter, variable and attribute that is named by a verb of speech."""
     for node in ast.walk(ast.parse(source)):
@@ -170,7 +181,7 @@ def test_no_text_has_a_verb_of_speech(room: str) -> None:
         f"{path.relative_to(ROOT)}:{line}: {text}"
         for path in ROOMS[room]
         for source in [path.read_text(encoding="utf-8")]
-        for line, text in [*spoken_in(source), *names_of_speech(source)]
+        for line, text in [*spoken_in(source), *spoken_in_strings(source), *names_of_speech(source)]
     ]
     assert not found, "\n".join(found)
 
@@ -179,6 +190,12 @@ def test_a_verb_of_speech_is_found_in_a_docstring() -> None:
     assert list(spoken_in('"""The KCM.\n\nIt Says so."""'))
     assert list(spoken_in("x = 1  # as it was told"))
     assert not list(spoken_in('"""Return what `told` is, sayings aside."""'))
+
+
+def test_a_verb_of_speech_is_found_in_a_message() -> None:
+    assert list(spoken_in_strings('f("It says {x}.")'))
+    assert list(spoken_in_strings("f('PBS said it.')"))
+    assert not list(spoken_in_strings("f('The batch system said:')"))
 
 
 @pytest.mark.parametrize(

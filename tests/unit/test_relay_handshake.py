@@ -217,7 +217,7 @@ def test_a_frame_that_was_injected_changed_repeated_left_out_or_moved_ends_the_c
     first, second, third = (one.encode({"number": number}) for number in range(3))
     clear = Channel().encode({"number": 0})
     own = ends()[1].encode({"number": 0})  # of the direction back
-    for frames, believed in (
+    for frames, accepted in (
         ([clear], 0),
         ([own], 0),
         ([first[:-1] + b"\0"], 0),
@@ -230,7 +230,7 @@ def test_a_frame_that_was_injected_changed_repeated_left_out_or_moved_ends_the_c
         ([first, second, clear], 2),
     ):
         said = arrived(ends()[1], *frames)
-        assert said == [{"number": number} for number in range(believed)] + ["ended"], frames
+        assert said == [{"number": number} for number in range(accepted)] + ["ended"], frames
 
 
 def test_what_follows_the_proof_must_be_sealed_though_it_came_with_it() -> None:

@@ -245,7 +245,7 @@ def test_the_reason_is_asked_for_once_and_only_of_those_that_are_stuck() -> None
     for _ in range(2):
         seen = batch.capacity().statuses
         assert seen["0"].reason == "can't chdir to /no/such/wd: No such file or directory"
-        assert seen["2"].reason == "Eqw: `qstat -j 2` says why"
+        assert seen["2"].reason == "Eqw: `qstat -j 2` shows why"
     assert [argv for argv in asked if argv[1] == "-j"] == [["qstat", "-j", "0,2", "-xml"]]
 
 

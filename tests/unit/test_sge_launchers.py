@@ -255,7 +255,7 @@ def test_a_qmaster_that_does_not_answer_is_asked_again_later_and_one_that_cannot
     ("lacks", "own", "named", "said"),
     [
         pytest.param([], "mpi", None, "Sweeps use smp.", id="found"),
-        pytest.param([], "mpi", "smp", "Sweeps use smp, as `scavenge.parallel_environment` says.", id="named"),
+        pytest.param([], "mpi", "smp", "Sweeps use smp, as `scavenge.parallel_environment` sets.", id="named"),
         pytest.param([], "mpi", "mpi", "in smp their nodes would be free a second sooner", id="named another"),
         pytest.param(["smp", "rigged"], "mpi", None, "Sweeps use threads; in one with", id="one that controls"),
         pytest.param(["smp", "rigged", "threads"], "mpi", None, "Sweeps use mpi; in one with", id="none found"),

@@ -72,7 +72,7 @@ def test_walltime_is_rounded_up_to_minutes(walltime_s: int, minutes: int) -> Non
 
 @pytest.mark.parametrize("option", ["-x a,b[1-3]", "-xa,b[1-3]", "--exclude=a,b[1-3]", "--exclude a,b[1-3]"])
 def test_hosts_to_avoid_are_added_to_those_that_the_user_excludes(option: str) -> None:
-    """sbatch heeds the last --exclude alone."""
+    """sbatch uses the last --exclude alone."""
     found = directives(job(native=[option], avoid=["c2", "c1", "c2"]))
     assert [line for line in found if "exclude" in line][-1] == "--exclude=a,b[1-3],c1,c2"
 

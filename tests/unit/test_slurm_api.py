@@ -187,7 +187,7 @@ def test_a_plugin_that_does_nothing_where_jobs_are_submitted_is_not_passed_by(cl
     [
         ("required near.so\n", "near.so"),
         ("optional gone.so\n", "gone.so is not found"),
-        ("plugin near.so\n", "not understood"),
+        ("plugin near.so\n", "cannot be read"),
         ("include plugstack.conf\n", "include each other"),
     ],
 )

@@ -291,7 +291,7 @@ JOBS = [
     ("parameters: {x: }\n", "parameters.x is nothing where values belong."),
     ("parameters: {x: []}\n", "parameters.x has no values."),
     ("parameters: {x: [[1]]}\n", "parameters.x.values.0 is a list where text belongs."),
-    ("parameters: {x: {}}\n", "parameters.x says nothing of its values."),
+    ("parameters: {x: {}}\n", "parameters.x has no values."),
     ("parameters: {x: {range: 1:2, file: names}}\n", "parameters.x has range and file."),
     ("parameters: {x: {values: [1], column: a}}\n", "parameters.x has column without a file."),
     ("parameters: {x: {values: [1], except: [1]}}\n", "parameters.x has except without a range."),

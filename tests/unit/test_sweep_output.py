@@ -376,7 +376,7 @@ def test_without_the_file_of_values_only_numbers_are_expanded(clusters: dict[str
     by_value, by_number = (request_of(home, ["x=@values"], path) for path in ("{x}", "{#}"))
     (home / "values").unlink()
     assert Play(clusters, by_number, batches).collect().files == 2
-    with pytest.raises(RequestError, match="What parameter 1 is cannot be told any more"):
+    with pytest.raises(RequestError, match="The values of parameter 1 are not known any more"):
         Play(clusters, by_value, batches).collect()
 
 

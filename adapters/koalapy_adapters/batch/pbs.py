@@ -57,7 +57,7 @@ def parse_describe(result: Result) -> Description:
     servers = records(result, "Server")
     version = next((word(server, "pbs_version") for server in servers), "")
     if not version:
-        raise unreadable(result, "did not say its version")
+        raise unreadable(result, "did not print its version")
     kept = any(word(server, "job_history_enable") == "True" for server in servers)
     return Description(version, ["accounting"] if kept else [])
 
@@ -244,7 +244,7 @@ def _chunk(job: BatchJob, count: int, size: int) -> str:
             raise RequestError(
                 "unsupported",
                 "PBS cannot give GPUs on each node without knowing how many processors a node is to give.",
-                "Say `processors_per_node` in the job or grid file.",
+                "Set `processors_per_node` in the job or grid file.",
             )
         chunk += ":ngpus=%d" % job.gpus
     return chunk + (":" + one_line("constraint", job.constraint) if job.constraint else "")
@@ -255,7 +255,7 @@ def _options(job: BatchJob) -> List[str]:
         raise RequestError(
             "unsupported",
             "PBS has no option for `qos`.",
-            "Say what the cluster uses instead in `native`, or leave it out.",
+            "Write what the cluster uses instead into `native`, or leave it out.",
         )
     options = [
         ("reservation" if job.reservation else "queue", "-q", job.reservation or job.queue),

@@ -102,7 +102,7 @@ def _sequence(batch_id: str) -> int:
 def _status(record: Record, result: Result, family: Family) -> JobStatus:
     letter = word(record, "job_state")
     if letter not in family.states:
-        raise unreadable(result, "says that job %s is in a state named %r" % (record.name, letter))
+        raise unreadable(result, "has job %s in a state named %r" % (record.name, letter))
     state = family.states[letter]
     restarts = max(0, number(record, "run_count", result, 1) - 1)
     status = JobStatus(record.name, word(record, "Job_Name"), state, restarts=restarts)
@@ -139,7 +139,7 @@ def _ended(status: JobStatus, record: Record, result: Result, family: Family) ->
 
 def _failed(status: JobStatus, code: int, result: Result, family: Family) -> JobStatus:
     if code not in family.failures:
-        raise unreadable(result, "says that job %s ended with %d" % (status.batch_id, code))
+        raise unreadable(result, "has job %s ended with %d" % (status.batch_id, code))
     failure = family.failures[code]
     remark = " (%s)" % status.reason if status.reason else ""  # PBS's comment: that it ran where, and failed
     return status._replace(ending=failure.ending, reason=failure.reason + remark)

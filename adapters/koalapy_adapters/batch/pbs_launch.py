@@ -66,6 +66,6 @@ def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) ->
 def _not_a_job(what: str) -> UnreadableError:
     return UnreadableError(
         "unreadable_allocation",
-        "PBS's environment does not say which nodes the job has: %s." % what,
+        "PBS's environment does not list the nodes of the job: %s." % what,
         "Report it as a bug, with the output of `env | grep PBS` in a batch job.",
     )

@@ -62,7 +62,7 @@ def number(record: Record, name: str, result: Result, absent: int = 0) -> int:
         return value
     if isinstance(value, str) and re.match(r"-?[0-9]{1,18}\s*\Z", value):
         return int(value)
-    raise unreadable(result, "says that %s of %s is %.100r" % (name, record.name, value))
+    raise unreadable(result, "has %s of %s as %.100r" % (name, record.name, value))
 
 
 def word(record: Record, name: str) -> str:

@@ -52,7 +52,7 @@ def parse_describe(result: Result) -> Description:
         raise _not_ours(result)
     check(result, UNREACHABLE)
     if not match:
-        raise unreadable(result, "did not say its version")
+        raise unreadable(result, "did not print its version")
     return Description(match.group(1))
 
 
@@ -246,9 +246,9 @@ def _options(job: BatchJob) -> List[str]:
     if job.exclusive:
         options.append("-l exclusive=true")
     if job.qos:
-        raise _unsupported("qos", "Leave `qos` out, or say what the cluster uses instead in `native`.")
+        raise _unsupported("qos", "Leave `qos` out, or write what the cluster uses instead into `native`.")
     if job.gpus:
-        raise _unsupported("gpus", "Say what the cluster calls its GPUs in `native`, such as `-l gpu=1`.")
+        raise _unsupported("gpus", "Name the cluster's resource for GPUs in `native`, such as `-l gpu=1`.")
     return options
 
 

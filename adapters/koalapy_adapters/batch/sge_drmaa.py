@@ -1,4 +1,4 @@
-"""The part of DRMAA that is Grid Engine's own: the paths of its library, its name, and the options that it wants."""
+"""The part of DRMAA that is Grid Engine's own: the paths of its library, its name, and the options that it requires."""
 
 from typing import Mapping, Sequence
 

@@ -94,7 +94,7 @@ def _read(fields: Dict[str, str], result: Result) -> Environment:
         return Environment(name, _RULES[rule], int(slots))
     if rule.isdigit() and int(rule) > 0:
         return Environment(name, int(rule), int(slots))
-    raise unreadable(result, "says that the allocation rule is %r" % rule)
+    raise unreadable(result, "has the allocation rule %r" % rule)
 
 
 _RULES: Dict[str, Optional[int]] = {"$fill_up": None, "$round_robin": None, "$pe_slots": 0}

@@ -20,7 +20,7 @@ UNREACHABLE: Tuple[Verdict, ...] = (
         r"|neither submit nor admin host|is no(t a|t an|) (submit|admin)|could not set up connection|services",
         ClusterError,
         "batch_system_misconfigured",
-        "Grid Engine's commands cannot speak with its qmaster from this host.",
+        "Grid Engine's commands cannot reach its qmaster from this host.",
         "Check that the head node is a submit host and that the login shell sets SGE_ROOT (settings.sh).",
     ),
 )

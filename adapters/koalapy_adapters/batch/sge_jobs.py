@@ -84,10 +84,10 @@ def status(job: Job, result: Result) -> JobStatus:
     """The job as a JobStatus. Raises UnreadableError for a state that the manual does not have."""
     letters = set(job.state)
     if not letters or letters - _LETTERS:
-        raise unreadable(result, "says that job %s is in a state named %r" % (job.batch_id, job.state))
+        raise unreadable(result, "has job %s in a state named %r" % (job.batch_id, job.state))
     found = JobStatus(job.batch_id, job.name, _state(letters), restarts=int("R" in letters))
     if "E" in letters:
-        return found._replace(stuck="error_state", reason="%s: `qstat -j %s` says why" % (job.state, job.batch_id))
+        return found._replace(stuck="error_state", reason="%s: `qstat -j %s` shows why" % (job.state, job.batch_id))
     return found._replace(reason=_reason(job.state, found.state))
 
 
@@ -126,7 +126,7 @@ def _reason(word: str, state: str) -> str:
     if state == SUSPENDED:
         return "%s: %s" % (word, next(_STOPPED[letter] for letter in word if letter in _STOPPED))
     if "d" in word:
-        return "%s: it is to be deleted, and its host has not said that it has" % word
+        return "%s: it is to be deleted, and its host has not confirmed that" % word
     return word if state == HELD else ""
 
 

@@ -70,7 +70,7 @@ def room(cluster: BatchSettings, result: Result) -> Room:
     return Room(max(0, min(left)) if left else None, {host: max(0, slots) for host, slots in of_hosts.items()})
 
 
-_NOT_ANSWERED = (Verdict("", ClusterError, "no_quotas", "qquota failed.", "See what `qquota` says on the head node."),)
+_NOT_ANSWERED = (Verdict("", ClusterError, "no_quotas", "qquota failed.", "Try `qquota` on the head node."),)
 
 
 def _used(result: Result) -> Iterator[Tuple[str, Dict[str, str], int, int]]:

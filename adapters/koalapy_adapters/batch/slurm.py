@@ -67,7 +67,7 @@ def parse_describe(result: Result) -> Description:
     check(result, UNREACHABLE)
     settings = dict(re.findall(r"^(\w+)\s*= (.*?)\s*$", result.stdout, re.MULTILINE))
     if "SLURM_VERSION" not in settings:
-        raise unreadable(result, "did not say its version")
+        raise unreadable(result, "did not print its version")
     _new_enough(settings["SLURM_VERSION"])
     features = []
     if settings.get("AccountingStorageType", "").endswith("slurmdbd"):

@@ -12,7 +12,7 @@ UNREACHABLE: Tuple[Verdict, ...] = (
         TransientError,
         "accounting_unreachable",
         "Slurm's accounting does not answer.",
-        "It is asked again; jobs run on without it. If this goes on, tell the administrators that slurmdbd is down.",
+        "It is asked again; jobs run on without it. If this goes on, ask the administrators about slurmdbd.",
     ),
     Verdict(
         r"unable to contact slurm controller|socket timed out|connection refused|slurm controller not responding"
@@ -28,7 +28,7 @@ UNREACHABLE: Tuple[Verdict, ...] = (
         r"protocol authentication error|munge|incompatible (protocol )?version|invalid authentication",
         ClusterError,
         "batch_system_misconfigured",
-        "Slurm's commands cannot speak with its controller.",
+        "Slurm's commands cannot reach its controller.",
         "Ask the administrators: munge or the Slurm version of the head node may be wrong.",
     ),
 )

@@ -131,7 +131,7 @@ def job_status(
     Raises UnreadableError for a state that Slurm's manual does not have.
     """
     if word not in STATES:
-        raise unreadable(result, "says that job %s is in a state named %r" % (batch_id, word))
+        raise unreadable(result, "has job %s in a state named %r" % (batch_id, word))
     state = STATES[word]
     reason = "" if reason == "None" else reason
     if state == ENDED:

@@ -157,6 +157,6 @@ def _counts(environment: Mapping[str, str], variable: str, names: List[str]) -> 
 def _not_a_job(what: str) -> UnreadableError:
     return UnreadableError(
         "unreadable_allocation",
-        "Slurm's environment does not say which nodes the job has: %s." % what,
+        "Slurm's environment does not list the nodes of the job: %s." % what,
         "Report it as a bug, with the output of `env | grep SLURM` in a batch job.",
     )

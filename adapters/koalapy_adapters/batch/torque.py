@@ -78,7 +78,7 @@ def parse_describe(result: Result) -> Description:
         )
     if "--man" in output:
         return Description("Slurm's", ["slurm"])
-    raise unreadable(result, "did not say its version")
+    raise unreadable(result, "did not print its version")
 
 
 def script(job: BatchJob) -> str:
@@ -190,7 +190,7 @@ def _shape(job: BatchJob) -> List[str]:
         raise ClusterError(
             "no_processors_per_node",
             "Torque gives several processors only as so many on each of so many nodes.",
-            "Say `processors_per_node` of the cluster in the grid file.",
+            "Set `processors_per_node` of the cluster in the grid file.",
         )
     nodes = rounded_up(job.processors, job.processors_per_node or 1)
     shape = "nodes=%d:ppn=%d" % (nodes, rounded_up(job.processors, nodes))
@@ -207,7 +207,7 @@ def _options(job: BatchJob) -> List[str]:
             raise RequestError(
                 "unsupported",
                 "Torque has no option for `%s`: its scheduler decides on it." % what,
-                "Say what the cluster's scheduler takes instead in `native`, such as `-W x=QOS:high`.",
+                "Write what the cluster's scheduler takes instead into `native`, such as `-W x=QOS:high`.",
             )
     options = [
         "%s %s" % (option, one_line(what, value))

@@ -33,7 +33,7 @@ class Dialogue:
         self._writing = threading.Lock()
         self._frames: queue.Queue[Any] = queue.Queue()
         self.log: list[Any] = []  # all messages so far, events unwrapped
-        self.listener = threading.Thread(target=self._listen, name="talk", daemon=True)
+        self.listener = threading.Thread(target=self._listen, name="dialogue", daemon=True)
         self.listener.start()
         self._ids = 0
 
@@ -111,7 +111,7 @@ class Dialogue:
             frame = self._frames.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             received = [message for message in self.log if not isinstance(message, (Measured, Pong))]
-            raise AssertionError(f"{PATIENCE_S:g} s passed; heard last: {received[-6:]}") from None
+            raise AssertionError(f"{PATIENCE_S:g} s passed; the last messages: {received[-6:]}") from None
         message = from_json(frame.data) if isinstance(frame, Control) else frame
         if isinstance(message, Event):
             self.send(Acknowledge(message.number))

@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--restart", metavar="COMMAND", default="", help="a shell command that has it start the job {id} again")
     add("--operator", metavar="KEY=VALUE", action="append", default=[], help="a setting of the login for --restart")
     add("--remembers", metavar="SECONDS", type=float, default=300.0, help="how long it lists a job that has ended")
-    add("--record", metavar="DIRECTORY", help="write down what the batch system's commands say")
+    add("--record", metavar="DIRECTORY", help="record the output of the batch system's commands")
     add("--recorded", metavar="DIRECTORY", help="try the dialect on what was written down, too or instead of --connect")
 
 

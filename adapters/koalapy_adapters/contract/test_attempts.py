@@ -146,7 +146,7 @@ def test_a_second_start_runs_nothing(live: Live) -> None:
 def test_a_restart_by_the_batch_system_runs_nothing(live: Live) -> None:
     """koalad gets an end that is a completion failure, and the program has run only once."""
     if not live.target.restart:
-        pytest.skip("the target does not say how the batch system restarts a job (--restart)")
+        pytest.skip("the target does not state how the batch system restarts a job (--restart)")
     tag = live.attempt("echo once >>count; exec sleep 600")
     batch_id = live.kcm.let_go(tag).batch_id
     live.kcm.report(tag, "running")

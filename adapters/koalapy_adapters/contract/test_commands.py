@@ -154,7 +154,7 @@ def test_a_tag_is_found_among_odd_neighbours(live: Live) -> None:
 
 def test_an_array_is_somebody_elses(live: Live) -> None:
     if not live.target.array:
-        pytest.skip("the target does not say how to make an array (--array)")
+        pytest.skip("the target does not state how to make an array (--array)")
     job = live.job("exec sleep 600")
     array = live.job("exec sleep 10", name="array", native=[live.target.array])  # whose id is none of a job's
     with suppress(SubmitDoubt):

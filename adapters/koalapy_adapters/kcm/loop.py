@@ -81,7 +81,7 @@ class Kcm:
         try:
             self._perform(self._session.received(now(), from_json(data)))
         except (MessageError, KeyError, TypeError, AttributeError) as error:
-            log("koalad said what is not understood: %s" % error)
+            log("A message of koalad cannot be read: %s" % error)
             number = data.get("id") if isinstance(data, dict) else None
             if isinstance(number, int):
                 self._writer.send(Refused(number, failure("not_understood", "ours", "The KCM did not understand.")))

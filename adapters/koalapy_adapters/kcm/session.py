@@ -149,7 +149,7 @@ class KcmSession:
         """Return what is due by `now`."""
         if now >= self._silent_at:
             if now >= self._received_at + SILENCE * SECOND:
-                return [Quit("koalad has said nothing for %d s" % SILENCE)]
+                return [Quit("koalad has sent nothing for %d s" % SILENCE)]
             self._silent_at = self._received_at + SILENCE * SECOND
         actions: List[Any] = []
         if self._seek_at is not None and now >= self._seek_at:

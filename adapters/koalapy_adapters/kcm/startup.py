@@ -83,7 +83,7 @@ class Prerequisites:
 def configured(hello: Hello) -> ClusterConfig:
     """Raises BatchError for a Hello that nothing can be made of: another protocol or set of fields."""
     if hello.protocol != PROTOCOL:
-        raise ClusterError("protocol", "koalad speaks protocol %s, this KCM %d." % (hello.protocol, PROTOCOL))
+        raise ClusterError("protocol", "koalad has protocol %s, this KCM %d." % (hello.protocol, PROTOCOL))
     try:
         config: ClusterConfig = _CONFIG(hello.cluster)
     except MessageError as error:

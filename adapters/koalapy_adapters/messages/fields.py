@@ -346,7 +346,7 @@ def _check_of(hint: Any) -> Check:
     if origin is None and callable(hint) and not isinstance(hint, type):
         check: Check = hint
         return check
-    raise TypeError("%r says not what a field may hold" % (hint,))
+    raise TypeError("%r does not state what a field may hold" % (hint,))
 
 
 def _paired(table: _Table, data: Json) -> List[Tuple[str, Check, Any]]:

@@ -32,7 +32,7 @@ RESTARTED = failure(
 SIGNALLED = failure(
     "signalled",
     "cluster",
-    "The batch system told the job to stop (SIGTERM).",
+    "The batch system stopped the job (SIGTERM).",
     "See the batch system's accounting for the reason.",
 )
 LEFT_BARRIER = failure(
@@ -93,7 +93,7 @@ def agent_not_started(node: str) -> Json:
         "agent_not_started",
         "transient",
         "The node agent on %s could not be started, or ended at once." % node,
-        "What the batch system's launcher said of it is in the attempt's batch.out.",
+        "The output of the batch system's launcher is in the attempt's batch.out.",
     )
 
 
@@ -154,7 +154,7 @@ def cannot_start(node: str, what: str, executable: str, why: str) -> Json:
 def setup_failed(words: str, has_setup: bool) -> Json:
     """`words`: the shell's last ones."""
     if has_setup:
-        advice = "Correct it; the shell's words say why."
+        advice = "Correct it; the shell's output shows why."
         return failure("setup_failed", "request", "A line of `setup` failed.", advice, words, "The shell of `setup`")
     return failure(
         "login_failed",

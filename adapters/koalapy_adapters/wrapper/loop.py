@@ -1,4 +1,4 @@
-"""The wrapper's loop: feeds the session, and performs what it wants on sockets, files and agents."""
+"""The wrapper's loop: feeds the session, and performs its commands on sockets, files and agents."""
 
 import os
 import selectors

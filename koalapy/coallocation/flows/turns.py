@@ -64,7 +64,7 @@ def _fail(core: Core, now: Instant, job: Work, causes: _Causes) -> None:
     why = f": {root.reason.message}" if root.reason else "."
     ended = "failed" if root.state is JobState.FAILED else "was cancelled"
     message = f"It waited for {', which waited for '.join(which)}, which {ended}{why}"
-    advice = f"`koala explain {root.id}` says more. Submit what is missing once its cause is removed."
+    advice = f"`koala explain {root.id}` has the details. Submit what is missing once its cause is removed."
     reason = Reason(PREREQUISITE_FAILED, "request", message, advice)
     core.records.change_work(job, state=JobState.FAILED, reason=reason, finished_at=now)
     named = [each.id for each in chain[:_LONGEST_CHAIN]]

@@ -54,7 +54,7 @@ ARRAY = BeforeValidator(as_list)
 class Panel(Section):
     """One diagram of the figure: a column for every architecture, or several columns of one."""
 
-    title: Line = Field(description="what its axis says")
+    title: Line = Field(description="the title of its axis")
     columns: Annotated[list[Word], ARRAY] = Field(description="of the table")
     log: Flag = Field(default=False, description="a logarithmic axis")
     only: Annotated[list[Architecture], ARRAY] = Field([], description="the architectures that it shows, all if none")
@@ -75,7 +75,7 @@ class Settings(Section):
     max_passes: Annotated[Number, Between(0, 1_000_000)] = Field(
         default=1000, description="matchmaking cycles in which a request that does not fit is passed"
     )
-    reports: Flag = Field(default=True, description="neighbours tell each other how many processors are free")
+    reports: Flag = Field(default=True, description="neighbours send each other how many processors are free")
     delegation: Annotated[str, _registered("koalapy.delegation", "a delegation policy")] = Field(
         default="fcfs", description="its order"
     )

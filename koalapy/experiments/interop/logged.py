@@ -117,10 +117,10 @@ class _Log:
         if self._trace.lenient:
             return ""
         if not job.site:
-            what, advice = "does not say to which cluster its job came", "Give each cluster a trace of its own."
+            what, advice = "does not name the cluster to which its job came", "Give each cluster a trace of its own."
         else:
             what = f"has a job that came to {shown(job.site)}, which is not a cluster of {self.site}"
-            advice = f"Say which one it is, under traces, {self.site}, names: {job.site}: {self._below[0]}."
+            advice = f"Name it, under traces, {self.site}, names: {job.site}: {self._below[0]}."
         raise bad_line(self.path, self._reader.line, what, advice)
 
 
@@ -129,7 +129,7 @@ def _refuse_undated(logs: list[_Log], begin: date | None) -> None:
     undated = [log for log in logs if not log.dated]
     if undated and (begin is not None or len(undated) < len(logs)):
         advice = f"Write it, under traces, {undated[0].site}, starts: 2005-11-01."
-        raise RequestError("no_day", f"{undated[0].path} does not say on which day it begins.", advice)
+        raise RequestError("no_day", f"{undated[0].path} does not have the day on which it begins.", advice)
 
 
 def _reader(path: Path, lenient: bool) -> TraceReader:

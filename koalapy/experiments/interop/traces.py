@@ -33,7 +33,7 @@ class Trace(Section):
     file: Line = Field(description="SWF or GWF, also .gz, .xz or .bz2; relative to the experiment's file")
     names: dict[Word, Word] = Field({}, description="the log's own names of clusters, to the system's")
     lenient: Flag = Field(False, description="leave out lines that are wrong, and jobs of other sites, and count them")
-    starts: Day | None = Field(None, description="the day of its time zero, if it does not say")
+    starts: Day | None = Field(None, description="the day of its time zero, if it has none")
 
 
 Traces = dict[Word, Annotated[Trace, BeforeValidator(_as_trace)]]

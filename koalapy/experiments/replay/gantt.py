@@ -100,7 +100,7 @@ def _colours(record: Record, by: By) -> tuple[list[str], list[Patch]]:
     numbers = record.job(by)
     order = _by_work(record, numbers, len(names))
     own = dict(zip(order, _COLOURS, strict=False))
-    legend = [Patch(color=own[number], label=f"{by} {names[number] or 'not said'}") for number in own]
+    legend = [Patch(color=own[number], label=f"{by} {names[number] or 'unknown'}") for number in own]
     if len(order) > len(own):
         legend.append(Patch(color=_OTHERS, label=f"{len(order) - len(own):,} others"))
     return [own.get(number, _OTHERS) for number in numbers.tolist()], legend

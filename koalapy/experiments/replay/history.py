@@ -89,8 +89,8 @@ def _made(job: Document, pinned: bool) -> ReplayJob:
     try:
         return _job(job, pinned)
     except (KeyError, TypeError, AttributeError) as error:
-        what = f"nothing of {error.args[0]}" if isinstance(error, KeyError) else "it in other words than koalad's"
-        raise Unfit(f"begins a job and says {what}", "with missing fields") from None
+        what = f"without {error.args[0]}" if isinstance(error, KeyError) else "in another form than koalad's"
+        raise Unfit(f"begins a job {what}", "with missing fields") from None
     except ValueError as error:
         if isinstance(error, Unfit):
             raise
@@ -139,7 +139,7 @@ def _text(document: Document, key: str) -> str | None:
 
 
 def _unfit(document: Document, key: str) -> Unfit:
-    return Unfit(f"begins a job and says {shown(document[key])} for {key}, which cannot be", "with impossible values")
+    return Unfit(f"begins a job with {shown(document[key])} for {key}, which is impossible", "with impossible values")
 
 
 def _check_ran(job: Document, components: list[Document]) -> None:

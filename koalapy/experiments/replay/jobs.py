@@ -194,7 +194,7 @@ def _advice(left_out: Mapping[str, int]) -> str:
     """Return advice for a trace without any job left, by the most frequent reason."""
     most = max(left_out, key=left_out.__getitem__, default="")
     if most in (_LARGER, _LARGER_THAN_ITS):
-        return "Say how large the clusters are: --size CLUSTER=N."
+        return "Give the sizes of the clusters: --size CLUSTER=N."
     if most in (_NO_SITE, _NO_CLUSTER):
         return "Name the cluster of each site with --site SITE=CLUSTER, or leave out --pin."
     return "Is it the right file?"
@@ -214,7 +214,7 @@ def of_log(job: TraceJob, sites: Mapping[str, str] | None, grace: Grace) -> Repl
     walltime is its run time, but exceeds the request by at most the `grace`.
     """
     if job.runtime is None or job.processors <= 0:
-        what = "says of a job that has completed neither how long it ran nor on how many processors"
+        what = "has a completed job without its run time or its processors"
         raise Unfit(what, "that never ran", common=job.ended is not Ended.COMPLETED or job.runtime == 0)
     requested = job.requested or job.runtime
     return ReplayJob(
@@ -233,9 +233,7 @@ def of_log(job: TraceJob, sites: Mapping[str, str] | None, grace: Grace) -> Repl
 def _cluster(site: str, sites: Mapping[str, str]) -> str:
     if site in sites:
         return sites[site]
-    what = (
-        f"has a job of site {shown(site)}, which is not a cluster" if site else "does not say at which site its job was"
-    )
+    what = f"has a job of site {shown(site)}, which is not a cluster" if site else "does not name the site of its job"
     advice = f"Name it with `--site {site}=CLUSTER`, or leave such jobs out with --lenient." if site else ""
     raise Unfit(what, _NO_SITE, advice)
 

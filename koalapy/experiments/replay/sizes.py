@@ -25,8 +25,8 @@ def sizes(
         found = {name: count for name in clusters if (count := _of_header(header))}
     if lacking := [name for name in clusters if name not in found]:
         options = " ".join(f"--size {name}=N" for name in lacking[:8])
-        message = f"Nothing says how many processors {listed(lacking, 'and')} {_has(lacking)}."
-        raise RequestError("no_size", message, f"Say so: {options}.")
+        message = f"It is unknown how many processors {listed(lacking, 'and')} {_has(lacking)}."
+        raise RequestError("no_size", message, f"Give the number: {options}.")
     return {name: found[name] for name in clusters}
 
 

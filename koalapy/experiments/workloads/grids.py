@@ -107,7 +107,7 @@ def imbalance(log: Log, sizes: Mapping[str, int]) -> Imbalance:
 def _arrivals(log: Log) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for job in log.jobs:
-        found.setdefault(log.names.get(job.site, job.site) or "not said", []).append(job.submitted)
+        found.setdefault(log.names.get(job.site, job.site) or "unknown", []).append(job.submitted)
     return found
 
 
@@ -152,7 +152,7 @@ def batches(log: Log, within: Duration) -> list[BatchClass]:
     """
     ran = [job for job in log.jobs if job.ran]
     if not any(job.user for job in ran):
-        raise RequestError("no_users", "The log does not say whose its jobs are.", "Take one that names its users.")
+        raise RequestError("no_users", "The log does not name the users of its jobs.", "Take one that names its users.")
     work = sum(_work(job) for job in ran)
     found = list(_batches(ran, within))
     limits = [*SIZES[1:], len(ran) + 1]

@@ -156,7 +156,7 @@ def _number(name: str, text: str) -> float | None:
 def needed(name: str, value: float | None) -> float:
     """Return the value of a field. Raises BadField if it is unknown."""
     if value is None:
-        raise BadField(f"says nothing of {name}", f"without {name}")
+        raise BadField(f"has no {name}", f"without {name}")
     return value
 
 

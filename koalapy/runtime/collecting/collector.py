@@ -140,7 +140,7 @@ class Collector:
             return self._deliver(Delivery(confirmed=(number,)))  # no job waits for it
         except Exception:
             _LOG.exception("collect_failed", job=command.job)
-            reason = Reason("collect_failed", "ours", "The output could not be collected.", "koalad's log says more.")
+            reason = Reason("collect_failed", "ours", "The output could not be collected.", "Look at koalad's log.")
             event = OutputCollected(job=command.job, reason=reason)
         self._forget(number)
         return self._deliver(Delivery(events=(event,) if event else (), confirmed=(number,)))

@@ -135,7 +135,7 @@ def as_time(value: Any) -> int:
 
 
 def _not_understood(line: bytes) -> ClusterError:
-    return ClusterError("bad_listing", f"What a KCM says of its files is not understood: {line[:80]!r}.", "")
+    return ClusterError("bad_listing", f"A KCM's report of its files cannot be read: {line[:80]!r}.", "")
 
 
 def _check(cluster: str, found: Found, named: Sequence[str]) -> None:

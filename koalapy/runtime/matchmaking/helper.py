@@ -106,7 +106,7 @@ class Helper:
         except HelperDied as death:
             self.close()
             message = f"The helper that compares jobs with clusters does not start (signal {death.signal})."
-            advice = "Run `python -c 'import classad2'` with koalad's Python, and repair what it says."
+            advice = "Run `python -c 'import classad2'` with koalad's Python, and repair what fails."
             raise OurError("no_matchmaker", message, advice) from death
         return process
 

@@ -159,7 +159,7 @@ def understood(read: Callable[[Any], T], details: Any) -> T:
 
 
 def _garbled(what: str) -> ClusterError:
-    advice = "Nothing of it was believed. Look for what runs as the KCM on its head node."
+    advice = "Nothing of it was used. Find the program that runs as the KCM on its head node."
     return ClusterError("garbled", f"The KCM's answer cannot be understood: {what}.", advice)
 
 

@@ -200,7 +200,7 @@ class Session:
             except TimeoutError as error:
                 raise stalled(cluster) from error
             if not isinstance(end, Fetched):
-                raise ClusterError("bad_stream", f"{cluster} does not say how a stream of files has ended.", "")
+                raise ClusterError("bad_stream", f"{cluster} does not report how a stream of files ended.", "")
             ended(end)
 
     def _chunks(self, exchange: Exchange, limit_s: float | None) -> Iterator[bytes]:

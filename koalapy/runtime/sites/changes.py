@@ -93,7 +93,7 @@ class SiteChanges:
             raise RequestError("of_grid_file", message, "Change its `pin` there, then `koala reload`.")
         if known is not None and known.pin != invitation.pin and not replace:
             message = f"{name} is a neighbour already, with another key."
-            advice = "If its people say that it has a new one: `koala sites join --replace LINE`."
+            advice = "If its people confirm that it has a new one: `koala sites join --replace LINE`."
             raise RequestError("other_key", message, advice)
 
     def remove(self, name: str) -> None:

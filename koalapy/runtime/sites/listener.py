@@ -123,9 +123,9 @@ class Listener:
         """Count a connection until `_leave`. Returns why there is no room for it; None if there is."""
         with self._lock:
             if self._undecided[address] >= _MOST_OF_ONE:
-                return f"{_MOST_OF_ONE} others from there have not said who they are yet."
+                return f"{_MOST_OF_ONE} others from there have not identified themselves yet."
             if self._undecided.total() >= _MOST_AT_ONCE:
-                return f"{_MOST_AT_ONCE} others have not said who they are yet."
+                return f"{_MOST_AT_ONCE} others have not identified themselves yet."
             self._undecided[address] += 1
             return None
 
@@ -149,11 +149,11 @@ class Listener:
             return
         except TimeoutError:
             connection.close()
-            self._refused.add("slow", address, f"It did not say who it is within {_HELLO_S:.0f} s.")
+            self._refused.add("slow", address, f"It did not identify itself within {_HELLO_S:.0f} s.")
             return
         except OSError as error:
             connection.close()
-            self._refused.add("cut", address, f"It went away before it said who it is ({error}).")
+            self._refused.add("cut", address, f"It went away before it identified itself ({error}).")
             return
         try:
             self._arrived(name, channel, hello)

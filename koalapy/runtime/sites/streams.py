@@ -288,7 +288,7 @@ class SiteStreams:
                 return value
             if time.monotonic() > deadline:
                 message = f"{self._name} has not taken any bytes for {_STALLED_S:.0f} s."
-                raise TransientError("stalled", message, "`koala sites` says whether it is connected.")
+                raise TransientError("stalled", message, "`koala sites` shows whether it is connected.")
             changed.wait(min(_LOOK_S, stream.tick()))
 
 

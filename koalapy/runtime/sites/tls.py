@@ -171,7 +171,7 @@ def _of_error(error: SSL.Error) -> Untrusted:
         return Untrusted("refused_us", f"It refused this site's certificate ({what}).")
     if "peer did not return a certificate" in what:
         return Untrusted("no_certificate", "It showed no certificate.")
-    return Untrusted("no_tls", f"It does not speak TLS 1.3 ({what}).")
+    return Untrusted("no_tls", f"It does not use TLS 1.3 ({what}).")
 
 
 def _refused_by_other() -> OSError:

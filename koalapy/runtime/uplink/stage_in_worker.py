@@ -116,7 +116,7 @@ class StageInWorker:
                 self._callbacks.not_staged(job.number, job.doubt, error.reason)
         except Exception:
             _LOG.exception("staging_failed", cluster=self._name, attempt=str(job.command.attempt))
-            reason = Reason("staging_failed", "ours", "Its files could not be staged in.", "koalad's log says more.")
+            reason = Reason("staging_failed", "ours", "Its files could not be staged in.", "Look at koalad's log.")
             self._callbacks.not_staged(job.number, job.doubt, reason)
         finally:
             with self._lock:

@@ -142,5 +142,5 @@ def _lines(result: Result) -> list[str]:
     if result.exit_status != 0:
         whose, _, code = result.stderr.partition(" ")
         kind = _WHOSE.get(whose, errors.UnreadableError)
-        raise kind(code or "unreadable", f"The batch system said no: {code}.", "Look at its own words.", result)
+        raise kind(code or "unreadable", f"The batch system refused: {code}.", "Look at its own words.", result)
     return result.stdout.splitlines()

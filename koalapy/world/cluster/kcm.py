@@ -222,12 +222,12 @@ class _Context:
 
     def _relay(self, kcm: SimKcm, environment: Environment, directories: Directories) -> SimRelay | SimFileRelay:
         accounts = Accounts(directories.token, directories.other_version)
-        believes = Authenticator(accounts, directories.address_file.secret, directories.files.unpredictable)
+        accepts = Authenticator(accounts, directories.address_file.secret, directories.files.unpredictable)
         if self.config.relay != "files":
-            return SimRelay(kcm, environment, believes, kcm.clock, kcm.happened, kcm.is_suspended)
+            return SimRelay(kcm, environment, accepts, kcm.clock, kcm.happened, kcm.is_suspended)
         rng = environment.rng(f"post/{kcm.number}")
         return SimFileRelay(
-            kcm, environment, rng, file_relay_server_of(directories, believes, kcm.number), kcm.happened, kcm.quit
+            kcm, environment, rng, file_relay_server_of(directories, accepts, kcm.number), kcm.happened, kcm.quit
         )
 
     def _open_file_relay(self) -> str:

@@ -82,6 +82,8 @@ def test_why_nothing_is_borrowed_is_explained(pair: Pair) -> None:
     delft, lyon = pair.both
     job = delft.submit(live.sh("exit 0", 6, walltime="2m"))
     assert delft.job(job)["state"] == "waiting"
-    delft.until(lambda: "from the site lyon: It could lend 5 processors when last heard" in delft("explain", job).out)
+    delft.until(
+        lambda: "from the site lyon: It could lend 5 processors by its last report" in delft("explain", job).out
+    )
     delft("cancel", job)
     lyon("leases", "end", "pilot~99").refused(2, "There is no lease pilot~99", "`koala leases`")

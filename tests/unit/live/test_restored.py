@@ -149,7 +149,7 @@ def test_a_job_that_waited_in_the_backup_is_found_where_it_went(
 
 
 def test_a_job_whose_cluster_is_out_of_reach_waits(fresh: Any, shell: Callable[..., Document]) -> None:
-    """It may be running there: only that cluster can say so."""
+    """It may be running there: only that cluster can report so."""
     fresh("up")
     fresh.known()
     a, b = Program(fresh, "a"), Program(fresh, "b")
@@ -167,7 +167,7 @@ def test_a_job_whose_cluster_is_out_of_reach_waits(fresh: Any, shell: Callable[.
     shared.write_text("no directory")
     backup.restore()
     fresh.until(
-        lambda: any(f"once {cluster} can say" in line for line in fresh("status", "--json").document["troubles"])
+        lambda: any(f"once {cluster} can report" in line for line in fresh("status", "--json").document["troubles"])
     )
     third = fresh.submit(shell("true", cluster=other))
     assert fresh.end(third)["state"] == "done"

@@ -45,7 +45,7 @@ _STUCK_ADVICE = (
 
 
 def asked(core: Core, now: int, attempt: Attempt, request: Cancel) -> List[Any]:
-    """koalad wants the attempt to be gone. Its own submit in flight is ended first."""
+    """koalad orders the attempt to be ended and cleaned up. Its own submit in flight is ended first."""
     actions: List[Any] = [Send(Done(request.id))]
     attempt.cancelled = True
     attempt.batch_id = attempt.batch_id or request.batch_id
@@ -62,7 +62,7 @@ def asked(core: Core, now: int, attempt: Attempt, request: Cancel) -> List[Any]:
 
 
 def clean(core: Core, now: int, attempt: Attempt, request: Clean) -> List[Any]:
-    """koalad, which does not know the attempt, wants it to be gone with its directory."""
+    """koalad, which does not know the attempt, orders it to be ended, and its directory removed."""
     if attempt.request is not None:
         return [Send(Refused(request.id, NOT_UNKNOWN))]
     attempt.clean_ids.append(request.id)

@@ -198,7 +198,7 @@ def _look_for_record(attempt: Attempt, status: Optional[JobStatus]) -> List[Any]
 
 
 def _confirm_end(core: Core, now: int, attempt: Attempt, inspection: DirectoryStatus) -> List[Any]:
-    """The batch system reports that it is over; a wrapper that is still connected, or the record, knows better."""
+    """The batch system reports that it is over; a wrapper that is still connected, or the record, decides."""
     status = attempt.unrecorded_end
     if status is None or attempt.connected:
         return []

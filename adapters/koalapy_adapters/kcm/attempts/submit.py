@@ -23,7 +23,7 @@ LOCK_TRIES = 3
 
 
 def asked(core: Core, now: int, attempt: Attempt, request: Submit, doubt: bool) -> List[Any]:
-    """koalad wants the attempt in the batch system. `doubt`: it may be there already."""
+    """koalad orders the attempt to be submitted. `doubt`: it may be there already."""
     attempt.asked.append(request.id)
     if attempt.request is None:
         attempt.request = request

@@ -32,7 +32,7 @@ def refuse(attempt: Attempt) -> List[Any]:
 
 
 def given_up(attempt: Attempt) -> List[Any]:
-    """It is gone: whoever still waits for an answer gets a no."""
+    """It is gone: requests that still wait for an answer are refused."""
     return refuse(attempt) if attempt.asked or attempt.stage in UNANSWERED else []
 
 

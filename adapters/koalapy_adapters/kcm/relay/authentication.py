@@ -52,7 +52,7 @@ class Accounts(NamedTuple):
 
 
 class Challenged(NamedTuple):
-    """A stranger whose proof is awaited."""
+    """An unauthenticated client whose proof is awaited."""
 
     hello: RelayHello
     challenge: RelayChallenge
@@ -85,11 +85,11 @@ class Authenticator:
         return Challenged(hello, RelayChallenge(now, self._unpredictable(NONCE_BYTES)))
 
     def admit(self, challenged: Challenged, data: Any) -> Optional[Admitted]:
-        """The answer to the second frame; None for a stranger, who learns nothing. Blocks."""
+        """The answer to the second frame; None for a client without the secrets, which gets no answer. Blocks."""
         return self._admit(challenged.hello, challenged.challenge, challenged.challenge.clock, data)
 
     def admit_file(self, now: int, contents: List[Any]) -> Optional[Admitted]:
-        """The answer to a hello file, whose JSON objects these are; None for a stranger. Blocks."""
+        """The answer to a hello file, whose JSON objects these are; None for a client without the secrets. Blocks."""
         hello = _as_hello(contents[0]) if len(contents) == 2 else None
         return self._admit(hello, NO_CHALLENGE, now, contents[1]) if hello is not None else None
 

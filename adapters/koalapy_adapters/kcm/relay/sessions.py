@@ -64,7 +64,7 @@ class Secure(NamedTuple):
 
 
 class End(NamedTuple):
-    """Abort the connection. `why` is for the log; it is empty for a stranger and for a connection that was replaced."""
+    """Abort the connection. `why` is for the log; empty if it was not authenticated or was replaced."""
 
     connection: Connection
     why: str = ""
@@ -127,7 +127,7 @@ class Connections:
     # ---- events
 
     def opened(self, now: int, connection: Connection) -> List[Any]:
-        """Take in a stranger; another may be dropped for its sake."""
+        """Take in an unauthenticated client; another may be dropped to make room."""
         if not self._answers(connection.source):
             self._refused += 1
             return [End(connection)]
@@ -161,7 +161,7 @@ class Connections:
         return [Send(connection, connection.challenged.challenge)]
 
     def verified(self, now: int, connection: Connection, admitted: Optional[Admitted]) -> List[Any]:
-        """Let a wrapper in, in place of an earlier connection of its own; None is a stranger, who learns nothing."""
+        """Let a wrapper in, in place of an earlier connection of its own; None is not admitted, and gets no answer."""
         if connection not in self._strangers:
             return []
         if admitted is None:

@@ -149,7 +149,7 @@ class Attempt:
         self.restarted = self.restarted or (status is not None and status.restarts > 0)
 
     def due(self) -> Optional[int]:
-        """When it wants to be looked at again. Asked whenever it may have changed; most attempts wait for no moment."""
+        """When it is to be examined again. Computed whenever it may have changed; most attempts wait for no moment."""
         end = self.ending
         if end is None and self.retry_at is self.record_due_at is self.look_at is self.forget_at is None:
             return None

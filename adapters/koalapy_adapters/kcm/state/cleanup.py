@@ -1,4 +1,4 @@
-"""The end of an attempt's directory: removed when koalad has recorded all that it wants of it."""
+"""The end of an attempt's directory: removed when koalad has recorded all that it needs of it."""
 
 from typing import Any, List
 

@@ -26,7 +26,7 @@ class Launcher:
         self.tag = tag
         self.sweep = 0  # until somebody has reported it
         self.slots = 0
-        # what it has, and wants
+        # what it has, and requests
         self.here = False  # it has reported over this connection what it holds
         self.still = False  # suspended: what it pulled others may run meanwhile
         self.placed = False  # all that it holds is in `held`

@@ -1,4 +1,4 @@
-"""Events about sweeps for koalad: results, returned numbers, wants; and the reaction to their acknowledgement.
+"""Events about sweeps for koalad: results, returned numbers, requests; and the reaction to their acknowledgement.
 
 Many small results make one event. Until koalad has acknowledged an event, its numbers count as leaving: a feed that was
 sent before may still name them.

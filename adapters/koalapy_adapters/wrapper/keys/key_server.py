@@ -23,7 +23,7 @@ Json = Dict[str, Any]
 
 
 class BadRequest(ValueError):
-    """Its words go to whoever asked."""
+    """Its words go to the requester."""
 
 
 class KeyServer:

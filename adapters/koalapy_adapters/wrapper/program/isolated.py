@@ -84,7 +84,7 @@ class Isolated:
         while not self._unread and self.answers >= 0:
             self._unread = self._read()
         if not self._unread:
-            raise OSError("the isolation by %s failed; batch.out says why" % self._walls.terms.means)
+            raise OSError("the isolation by %s failed; look at batch.out" % self._walls.terms.means)
         message = self._unread.pop(0)
         if message["event"] != awaited:
             raise OSError(message["why"])

@@ -79,7 +79,7 @@ def variables(mpirun: Mpirun, directory: str, own: Mapping[str, str]) -> Dict[st
 _RANK = """#!/bin/sh
 rank=${OMPI_COMM_WORLD_RANK-${PMI_RANK-}}
 if [ -z "$rank" ]; then
-    echo "mpirun tells its processes no rank." >&2
+    echo "mpirun gives its processes no rank." >&2
     exit 127
 fi
 KOALA_RANK=$((KOALA_RANK + rank))

@@ -46,7 +46,7 @@ class Begin(NamedTuple):
 
 
 class Secure(NamedTuple):
-    """Seal with these keys what is sent from now on, and believe nothing else."""
+    """Seal with these keys what is sent from now on, and accept nothing else."""
 
     keys: Keys
 

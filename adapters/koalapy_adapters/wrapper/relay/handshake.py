@@ -36,7 +36,7 @@ class Welcomed(NamedTuple):
 
 
 class Opening:
-    """One connection's handshake. The relay's port may be a stranger's: what he sends must not bring us in."""
+    """One connection's handshake. The relay's port may be another user's: what that sends must not be accepted."""
 
     def __init__(self, key: bytes, hello: RelayHello, by_files: bool) -> None:
         self._key, self._hello = key, hello
@@ -47,16 +47,16 @@ class Opening:
             self.first.append(RelayProof(wrapper_proof(key, hello, self._challenge)))
 
     def received(self, now: int, message: Any) -> Any:
-        """Answer, Welcomed, or None for what is not believed."""
+        """Answer, Welcomed, or None for what is not accepted."""
         if isinstance(message, RelayChallenge) and self._challenge is None:
             self._challenge, self._challenged_at = message, now
             proof = RelayProof(wrapper_proof(self._key, self._hello, message))
             return Answer(proof, session_keys(self._key, self._hello, message))
-        if isinstance(message, RelayWelcome) and self._challenge is not None and self._believes(message):
+        if isinstance(message, RelayWelcome) and self._challenge is not None and self._accepts(message):
             return Welcomed(self._offset(now, message))
         return None
 
-    def _believes(self, welcome: RelayWelcome) -> bool:
+    def _accepts(self, welcome: RelayWelcome) -> bool:
         assert self._challenge is not None
         covered = self._challenge._replace(clock=welcome.clock)
         return isinstance(welcome.clock, int) and proofs.same(

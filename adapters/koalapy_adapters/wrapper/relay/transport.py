@@ -28,7 +28,7 @@ class Transport:
         raise NotImplementedError
 
     def secure(self, keys: Keys) -> None:
-        """Seal what is sent from now on with these keys, and believe nothing else."""
+        """Seal what is sent from now on with these keys, and accept nothing else."""
         raise NotImplementedError
 
     def write(self, message: Any) -> None:

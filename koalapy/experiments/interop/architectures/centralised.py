@@ -49,22 +49,22 @@ def central(simulation: Simulation) -> None:
     Released processors are known only from the next report on.
     """
     queue: deque[GridJob] = deque()
-    believed = dict(simulation.free)
+    assumed = dict(simulation.free)
 
     def push() -> None:
         while queue:
-            cluster = max(believed, key=believed.__getitem__)
-            if queue[0].processors > believed[cluster]:
+            cluster = max(assumed, key=assumed.__getitem__)
+            if queue[0].processors > assumed[cluster]:
                 return
             job = queue.popleft()
-            believed[cluster] -= job.processors
+            assumed[cluster] -= job.processors
             simulation.free[cluster] -= job.processors
             simulation.tally.messages[Kind.NEGOTIATE] += 1
             simulation.start(job, cluster)
 
     def look() -> None:
-        simulation.tally.messages[Kind.NOTIFY] += len(believed)
-        believed.update(simulation.free)
+        simulation.tally.messages[Kind.NOTIFY] += len(assumed)
+        assumed.update(simulation.free)
         push()
 
     def arrived(job: GridJob) -> None:

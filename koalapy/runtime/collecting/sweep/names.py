@@ -50,7 +50,7 @@ class Names:
         except ValueError as error:
             raise RequestError(
                 "no_value",
-                f"What parameter {number} is cannot be told any more: {error}.",
+                f"The values of parameter {number} are not known any more: {error}.",
                 "Its values stand in a file: put it back where it was.",
             ) from error
         half = len(self._patterns)

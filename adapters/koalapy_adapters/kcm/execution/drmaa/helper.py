@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Callable, Deque, Dict, List, NamedTup
 
 from koalapy_adapters.kcm.execution.subprocess_runner import end_at_once
 
-# Grid Engine's library brings a malloc that wants more room for thread-local data than a running process has left.
+# Grid Engine's library brings a malloc that needs more room for thread-local data than a running process has left.
 TUNABLES = "glibc.rtld.optional_static_tls=4096"
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class HelperProcess:
         environment = dict(os.environ, LC_ALL="C", GLIBC_TUNABLES=TUNABLES, DRMAA_LIBRARY_PATH=library)
         self._ended, self._died = ended, died
         self._asking = threading.Lock()
-        self.greeting: Answer = futures.Future()  # its first answer comes unasked
+        self.greeting: Answer = futures.Future()  # it sends its first answer without a request
         self._expected: Deque[Answer] = deque([self.greeting])
         self.gone = False
         try:

@@ -81,7 +81,7 @@ def _plugins(path: str, depth: int) -> Iterator[str]:
         elif words and words[0] in ("required", "optional") and len(words) > 1:
             yield words[1]
         elif words:
-            raise _Hindered("%s says what is not understood: %s" % (path, " ".join(words)))
+            raise _Hindered("%s has a line that cannot be read: %s" % (path, " ".join(words)))
 
 
 def _matching(pattern: str, path: str) -> List[str]:

@@ -117,7 +117,7 @@ class SubmitterProcess:
             more = os.read(stdout, _LINE)
             read += more
             if not more or len(read) > _LINE:
-                raise SubmitterLost("It died." if not more else "It said too much.")
+                raise SubmitterLost("It died." if not more else "It printed too much.")
         return read[:-1].decode("ascii", "replace").split(" ")
 
 

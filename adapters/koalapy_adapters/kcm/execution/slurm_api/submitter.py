@@ -128,12 +128,12 @@ class Submitter:
     def _judged(self, reply: SubmitAnswer) -> Optional[str]:
         if reply.batch_id or self._api.refused(reply.errno):
             return reply.batch_id or None
-        words = "Slurm's API said: %s" % (reply.words or "error %d" % reply.errno)
+        words = "Slurm's API replied: %s" % (reply.words or "error %d" % reply.errno)
         self._rest(words)
         raise SubmitterLost(words.rstrip(".") + ".")
 
     def _running(self) -> Optional[SubmitterProcess]:
-        """One that died unasked, grew or is old is replaced before it is asked."""
+        """One that died by itself, grew or is old is replaced before the next request."""
         now = time.monotonic()
         process = self._process
         if process is not None and (process.gone or process.resident > MEMORY or now - self._begun_at > AGE):
@@ -159,7 +159,7 @@ class Submitter:
         result, cost = run(["scontrol", "show", "config"], BEGIN)
         self.spent += cost
         if result.exit_status != 0:
-            raise ClusterError("batch_system_unreachable", "The controller does not say how it is configured.")
+            raise ClusterError("batch_system_unreachable", "The controller does not report its configuration.")
         return dict(re.findall(r"^(\w+)\s*= (.*?)\s*$", result.stdout, re.MULTILINE))
 
     def _greeted(self, settings: Dict[str, str]) -> str:
