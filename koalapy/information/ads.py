@@ -36,6 +36,8 @@ def _measured(known: Known, summary: ClusterSummary) -> Iterator[tuple[str, Valu
         "Architecture": machine.architecture,
     }
     yield from ((name, text) for name, text in texts.items() if text)
+    if machine.speed:
+        yield "Speed", machine.speed
     if machine.mpi:
         yield "MPI", machine.mpi
         yield "RunTimeEnvironment", tuple(flavour.upper() for flavour in machine.mpi)

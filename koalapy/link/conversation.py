@@ -263,7 +263,7 @@ class KcmConversation:
         name, instance = self._cluster.name, self._cluster.instance
         recalled = [translate.own_attempt(instance, tag) for tag in message.recalled]
         known = None if message.newest_number is None else tuple(each for each in recalled if each is not None)
-        machine = Machine(message.system, message.release, message.architecture, tuple(message.mpi))
+        machine = Machine(message.system, message.release, message.architecture, tuple(message.mpi), message.speed)
         connected = ClusterConnected(cluster=name, version=message.batch_version, recalled=known, machine=machine)
         events: list[Event] = [connected]
         if message.error is not None:

@@ -46,13 +46,15 @@ Attributes = tuple[tuple[str, Value], ...]  # (name, value), each name once, wha
 class Machine:
     """The machine of a head node, by uname(2), such as Linux, 6.1.0 and x86_64; each '' if it is unknown.
 
-    `mpi`: the flavours of MPI that are found there, by name.
+    `mpi`: the flavours of MPI that are found there, by name. `speed`: that of a processor, as the number of kilobytes
+    that it compresses in a second; 0 if it is unknown.
     """
 
     system: str = ""
     release: str = ""
     architecture: str = ""
     mpi: tuple[str, ...] = ()
+    speed: int = 0
 
 
 UNKNOWN_MACHINE = Machine()

@@ -101,6 +101,15 @@ def test_an_ad_has_the_flavours_of_mpi_also_as_glue_names_them() -> None:
     assert ads["RunTimeEnvironment"] == ads["GlueHostApplicationSoftwareRunTimeEnvironment"] == ("MPICH", "OPENMPI")
 
 
+def test_an_ad_has_the_measured_speed_of_a_processor() -> None:
+    game = Play()
+    game.apply(ClusterConnected(cluster="alpha", version="22.05", machine=Machine("Linux", speed=18_000)))
+    game.submit(component(4, rank="other.Speed"))
+    ads = {each.cluster: dict(each.attributes) for each in question_of(game).questions[0].clusters}
+    assert ads["alpha"]["Speed"] == 18_000
+    assert "Speed" not in ads["beta"], "not measured yet"
+
+
 def test_nothing_more_is_asked_until_the_answer_and_then_only_what_has_changed() -> None:
     game = Play()
     game.submit(component(4, requirements=LINUX))

@@ -9,6 +9,7 @@ from koalapy_adapters.batch.protocol import Description
 from koalapy_adapters.clock import now
 from koalapy_adapters.errors import BatchError, ClusterError
 from koalapy_adapters.files import DISK
+from koalapy_adapters.host import speed
 from koalapy_adapters.host.mpirun import flavours
 from koalapy_adapters.kcm import startup
 from koalapy_adapters.kcm.attempts.machine import ALLOCATION
@@ -74,7 +75,8 @@ class KcmContext:
         self.relay: Union[Relay, FileRelay] = self._relay(notify, is_suspended)
         self.staging = Staging(self._directories, writer, has_ended)
         self._pushed_file: Optional[PushedFile] = None
-        self._mpi: List[str] = []  # the flavours on this host, once the batch system has answered
+        self._mpi: List[str] = []  # the flavours on this host, from the first question to the batch system on
+        self._speed = 0  # of a processor of this host, in the same way
         self._prerequisites = startup.Prerequisites(
             operations, self._directories, self._push, self._describe, hello.recall, self._open_file_relay
         )
@@ -90,7 +92,7 @@ class KcmContext:
         description = self._prerequisites.description or Description("")
         features = ["drmaa"] if self._drmaa is not None and self._drmaa.usable else []
         memory = self._prerequisites.memory
-        return startup.welcome(self._version, now(), description, features, error, memory, self._mpi)
+        return startup.welcome(self._version, now(), description, features, error, memory, self._mpi, self._speed)
 
     async def work(self) -> str:
         """Serve the wrappers, until that is not possible any more: why."""
@@ -169,7 +171,7 @@ class KcmContext:
             self._drmaa.start()
         if self._submitter is not None:
             self._submitter.start()
-        self._mpi = flavours(os.environ)
+        self._mpi, self._speed = flavours(os.environ), self._speed or speed.measure()
         return self.batch.describe()
 
 

@@ -99,10 +99,11 @@ def welcome(
     error: Optional[BatchError],
     memory: Optional[Memory] = None,
     mpi: Sequence[str] = (),
+    speed: int = 0,
 ) -> Welcome:
-    """How things stand. `mpi`: the flavours of MPI on this host."""
+    """How things stand. `mpi`: the flavours of MPI on this host. `speed`: see host.speed."""
     wrong = failure_of(error) if error is not None else None
-    reply = _welcome(version, clock, description, features, wrong)._replace(mpi=list(mpi))
+    reply = _welcome(version, clock, description, features, wrong)._replace(mpi=list(mpi), speed=speed)
     return reply if memory is None else reply._replace(**memory._asdict())
 
 

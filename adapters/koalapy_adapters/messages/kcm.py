@@ -68,7 +68,7 @@ class Welcome(NamedTuple):
     `newest_epoch`: where the error is `stale`, that of the KCM at work. `newest_number`: the highest id of a Submit of
     this store that the cluster has ever received; None while the shared directory cannot be used. `recalled`: tags, see
     Hello. `system`, `release`, `architecture`: those of the head node, by uname(2). `mpi`: the flavours
-    of MPI on its PATH, by name.
+    of MPI on its PATH, by name. `speed`: of one of its processors (see host.speed); 0 if it is unknown.
     """
 
     protocol: Count
@@ -86,6 +86,7 @@ class Welcome(NamedTuple):
     release: Line = ""
     architecture: Line = ""
     mpi: List[Name] = []
+    speed: Count = 0
 
 
 class Submitted(NamedTuple):

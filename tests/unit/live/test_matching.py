@@ -19,7 +19,7 @@ ATTRIBUTES = {
     "amsterdam": {"AverageSI": 1500},
     "delft": {"GlueHostBenchmarkSI00": 1000},
     "leiden": {"AverageSI": 2000, "RunTimeEnvironment": ["MPICH-G2"]},
-    "porto": {"OpSys": "BSD"},
+    "porto": {"OpSys": "BSD", "Speed": 7},
 }
 GROUP = """\
 components:
@@ -69,6 +69,8 @@ def test_an_ad_has_what_the_grid_file_states_and_what_is_measured(matched: Any) 
     assert ads["leiden"]["Architecture"]
     flavours = [each for each in ("mpich", "openmpi") if shutil.which(f"mpirun.{each}")]
     assert ads["leiden"].get("MPI", []) == flavours, "of Debian's packages"
+    assert ads["leiden"]["Speed"] > 100
+    assert ads["porto"]["Speed"] == 7, "from the grid file"
     assert ads["leiden"]["Memory"] == ads["leiden"]["GlueHostMainMemoryRAMSize"] > 100
     assert "AverageSI  " in matched("clusters", "--ads").out
 
