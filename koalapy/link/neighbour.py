@@ -193,7 +193,7 @@ class NeighbourConversation:
             return Reason("other_protocol", "cluster", what, "Use the same release of koalapy at both sites.")
         if hello.kcm != PROTOCOL:
             theirs = f"protocol {hello.kcm} of koalapy {hello.version}"
-            what = f"{self._name} speaks {theirs} with clusters; this site {PROTOCOL}."
+            what = f"{self._name} has {theirs} for clusters; this site {PROTOCOL}."
             advice = "A lease needs the same one: use the same release of koalapy at both sites."
             return Reason("other_protocol", "cluster", what, advice)
         if hello.site != self._name:

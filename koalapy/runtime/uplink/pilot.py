@@ -111,7 +111,7 @@ class LeaseConnection:
     python = "python3"
 
     def __init__(self, name: str, run: Callable[[], Stream]) -> None:
-        self._connection = PilotConnection(name, lambda command: run(), "")  # no login, so no advice for one
+        self._connection = PilotConnection(name, lambda command: run())
 
     @property
     def where(self) -> str:
@@ -129,12 +129,12 @@ class LeaseConnection:
 class PilotConnection:
     """A connection to the pilot `name`. `run` starts a shell command there, and raises KoalaError.
 
-    `advice`: what to do if nothing can be started there.
+    `advice`: what to do if the cluster side cannot be started there.
     """
 
     python = "python3"
 
-    def __init__(self, name: str, run: OpenCommand, advice: str) -> None:
+    def __init__(self, name: str, run: OpenCommand, advice: str = "") -> None:
         self._name, self._run, self._advice = name, run, advice
 
     @property
