@@ -85,7 +85,7 @@ for _outcome in Outcome:
 class Choice:
     """A group of clusters on which a job could run: (cluster, processors) in the order of their ranks.
 
-    `rank`: the group's, None without one. `refused`: why the job did not start there.
+    `rank`: the group's, a finite number; None without one. `refused`: why the job did not start there.
     """
 
     clusters: tuple[tuple[str, int], ...]

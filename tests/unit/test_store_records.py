@@ -26,6 +26,8 @@ JSON = st.recursive(
     max_leaves=8,
 )
 
+st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))  # a rank is finite
+
 WISH = ComponentRequest(processors=2, executable="./a.out")
 ATTEMPT = Attempt(id=AttemptId(JobId(7), 0, 1), cluster="vu", request=WISH)
 JOB = Job(

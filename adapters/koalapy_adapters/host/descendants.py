@@ -98,6 +98,18 @@ def has_variable(pid: int, name: str) -> bool:
         return False
 
 
+def ignores(pid: int, number: int) -> bool:
+    """Whether the process ignores this signal (proc(5), SigIgn). False if that cannot be read."""
+    try:
+        with open("/proc/%d/status" % pid, "rb") as file:
+            for line in file:
+                if line.startswith(b"SigIgn:"):
+                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    except OSError:
+        pass
+    return False
+
+
 def is_stopped(pid: int) -> bool:
     """Whether this process is stopped by a signal such as SIGSTOP."""
     fields = _stat(pid)

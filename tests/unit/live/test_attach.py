@@ -147,6 +147,20 @@ def test_a_terminal_outlives_a_killed_koalad(grid: Any) -> None:
     assert grid.end(job)["state"] == "failed"
 
 
+def test_a_cancelled_shell_ends_by_the_hang_up_of_its_terminal(grid: Any, tmp_path: Path) -> None:
+    """It ignores SIGTERM, and would otherwise be killed after the whole grace."""
+    mark = tmp_path / "mark"
+    child = terminal(grid, "run", "-i", "-n", 1, "--", "/bin/bash", "--norc", "-i")
+    job = job_of(child)
+    child.sendline(f"trap 'echo hung up >{mark}' EXIT; echo rea''dy")
+    child.expect("ready")
+    assert grid("cancel", job).status == 0
+    child.expect(pexpect.EOF)
+    child.close()
+    assert grid.end(job)["state"] == "cancelled"
+    assert mark.read_text() == "hung up\n"
+
+
 def test_other_ranks_are_labelled_and_rank_0_has_the_terminal_alone(grid: Any) -> None:
     script = 'if [ -t 0 ]; then read word; echo "read $word"; else echo "rank $KOALA_RANK has none"; fi'
     child = terminal(

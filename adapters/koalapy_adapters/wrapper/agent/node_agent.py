@@ -238,11 +238,18 @@ class Agent:
             if self._isolated is not None:
                 self._isolated.signal(signal.SIGTERM, everything=not self._passes_on)
             else:
-                descendants.send(self._to_terminate(), signal.SIGTERM)
+                self._terminate()
             if self._kill_at is None:
                 self._kill_at = clock.now() + grace
         else:
             self._sweeping = True
+
+    def _terminate(self) -> None:
+        """An interactive shell ignores SIGTERM, and ends if its terminal hangs up."""
+        pids = self._to_terminate()
+        descendants.send(pids, signal.SIGTERM)
+        if self._terminal is not None:
+            descendants.send([pid for pid in pids if descendants.ignores(pid, signal.SIGTERM)], signal.SIGHUP)
 
     def _to_terminate(self) -> List[int]:
         """The processes that get SIGTERM. mpirun and its daemons would kill the ranks upon it, before their grace."""
