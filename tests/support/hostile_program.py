@@ -4,9 +4,11 @@
 
 FACTS is a JSON object about the lender: `secrets` (files to read), `directories` (to list), `writes` (directories to
 write in), `pids` (processes outside) and `batch` (commands of the batch system).
-It starts processes that try to outlive it. Standard library only: it runs on the nodes of the test grid.
+It does no harm where an attempt succeeds. It starts processes that try to outlive it. Standard library only: it runs on
+the nodes of the test grid.
 """
 
+import contextlib
 import ctypes
 import functools
 import json
@@ -20,6 +22,7 @@ from typing import Any
 
 OUTLIVES = "7412369"  # seconds of the `sleep` that tries to outlive the program
 Facts = dict[str, Any]
+_PTRACE_SEIZE = 0x4206
 _NEW_NS, _NEW_USER, _REMOUNT_RW = 0x00020000, 0x10000000, 32 | 4096
 
 
@@ -49,7 +52,7 @@ def attempts(facts: Facts) -> list[tuple[str, Callable[[], Any]]]:
         ("gain privileges by a set-uid program", _set_uid),
         ("make /usr writable", lambda: _libc("mount", b"none", b"/usr", None, _REMOUNT_RW, None)),
         ("mount in a namespace of its own", _mount_inside),
-        ("change a setting of the kernel", lambda: _write("/proc/sys/vm", "swappiness", "60")),
+        ("change a setting of the kernel", lambda: _set_again("/proc/sys/vm/swappiness")),
         ("find koalapy's keys in the environment", _secrets_in_environment),
         ("load a kernel module", lambda: _libc("syscall", 175, b"", 0, b"")),
         ("enter the namespaces of another process", lambda: _enter(facts["pids"])),
@@ -113,10 +116,21 @@ def _environment(pid: int) -> str:
     return _read(f"/proc/{pid}/environ")
 
 
-def _write(directory: str, name: str = "hostile", text: str = "hostile") -> str:
-    path = os.path.join(directory, name)
+def _write(directory: str) -> str:
+    path = os.path.join(directory, "hostile")
     with open(path, "w") as file:
-        file.write(text)
+        file.write("hostile")
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+    return path
+
+
+def _set_again(path: str) -> str:
+    """Write the value that the setting has."""
+    with open(path) as file:
+        value = file.read()
+    with open(path, "w") as file:
+        file.write(value)
     return path
 
 
@@ -150,7 +164,7 @@ def _end_first() -> str:
 
 
 def _ptrace(pid: int) -> str:
-    _libc("ptrace", 16, pid, 0, 0)
+    _libc("ptrace", _PTRACE_SEIZE, pid, 0, 0)  # unlike PTRACE_ATTACH, it stops nothing
     return "attached"
 
 
