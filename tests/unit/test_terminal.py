@@ -40,9 +40,12 @@ class Held:
 
     def show(self, data: bytes) -> None:
         """Write as the program, which waits for nobody here."""
+        os.set_blocking(self.program[1], False)  # the kernel may hand the bytes on later than the write returns
         while data:
-            data = data[os.write(self.program[1], data[:2000]) :]
+            with suppress(BlockingIOError):
+                data = data[os.write(self.program[1], data[:2000]) :]
             dispatch_ready(self.selector, 0)
+        os.set_blocking(self.program[1], True)
 
     def read_of(self, client: socket.socket, ends: bytes) -> bytes:
         got = bytearray()
