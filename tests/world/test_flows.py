@@ -1,11 +1,11 @@
 """The trees of "Flow-based Multistage Co-allocation Service" in the simulated world, by their starts and ends."""
 
-import re
 from collections.abc import Mapping
 
 import pytest
+from flow_trees import LANGUAGES, TREES, is_in_order, letters, written
 from job_languages import read_coallocate as read_xml
-from job_languages import read_rsl as read
+from job_languages import read_rsl
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.identity import AttemptId, JobId, tag_of
@@ -22,16 +22,17 @@ Span = tuple[Instant, Instant]
 
 
 def rsl(text: str, failing: str = "", slow: str = "") -> Request:
-    """Read the paper's notation, in which a letter is a job. A program runs for 20 s, or for 90 s; some fail."""
+    """Read a tree of the paper. A program runs for 20 s, or for 90 s; some fail."""
+    return request("rsl", text, failing, slow)
 
-    def job(found: re.Match[str]) -> str:
-        behaviour = Behaviour(
-            runs=Duration((90 if found[1] in slow else 20) * SECOND), exit_status=3 if found[1] in failing else 0
-        )
-        words = " ".join(f'"{word}"' for word in arguments_of(behaviour))
-        return f'(&(label={found[1]})(executable="{EXECUTABLE}")(arguments={words})'
 
-    return read(re.sub(r"\(([a-f])(?=[)(])", job, text), "tree.rsl", "/")
+def request(language: str, text: str, failing: str = "", slow: str = "") -> Request:
+    def program(name: str) -> tuple[str, list[str]]:
+        runs = Duration((90 if name in slow else 20) * SECOND)
+        return EXECUTABLE, arguments_of(Behaviour(runs=runs, exit_status=3 if name in failing else 0))
+
+    read = read_rsl if language == "rsl" else read_xml
+    return read(written(language, text, program), f"tree.{language}", "/")
 
 
 def play(world: World, request: Request) -> dict[str, Job]:
@@ -56,29 +57,20 @@ def spans(world: World, jobs: Mapping[str, Job]) -> dict[str, Span]:
     return found
 
 
-# Each tree, and for each job those for whose end it waits. All others overlap: there is room for all of them.
-TREES = [
-    ("*(*(a)(b)(c))(*(d)(*(e)(f)))", {"d": "ef"}),  # figure 4
-    ("*(*(*(*(a))(b)(c))(d))(e)", {"b": "a", "c": "a", "d": "abc", "e": "abcd"}),  # figures 5 (a) and 6
-    ("*(*(*(a))(b)(c))(d)(e)", {"b": "a", "c": "a", "d": "abc", "e": "abc"}),  # as printed: d and e start together
-    ("*(a)(b)(c(wait = 2))(d(wait = 1, 2))", {"c": "b", "d": "ab"}),  # figures 5 (b, c) and 7
-    ("*(*(a)(b))(c)(*(d))", {"c": "abd"}),
-    ("*(a)(b)", {}),
-]
-
-
-@pytest.mark.parametrize(("text", "waits"), TREES, ids=[text for text, _ in TREES])
-def test_a_tree_runs_in_the_order_of_the_paper(text: str, waits: Mapping[str, str]) -> None:
-    world = World(3, settings=SETTINGS)
-    jobs = play(world, rsl(text))
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("text", TREES)
+def test_a_tree_runs_in_the_order_of_the_paper(language: str, text: str) -> None:
+    world, waits = World(3, settings=SETTINGS), TREES[text]
+    jobs = play(world, request(language, text))
     assert jobs.pop("").state is JobState.DONE
     found = spans(world, jobs)
-    assert found.keys() == set(re.findall(r"\(([a-f])", text))
+    assert found.keys() == letters(text)
+    assert is_in_order(
+        waits, {name: began for name, (began, _) in found.items()}, {name: ended for name, (_, ended) in found.items()}
+    )
     for name, (began, _) in found.items():
         for other, (_, ended) in found.items():
-            if other in waits.get(name, ""):
-                assert ended <= began, (other, name)
-            elif waits.get(name) == waits.get(other):
+            if waits.get(name) == waits.get(other):  # there is room for all
                 assert began < ended, (other, name, "run together")
 
 
@@ -104,7 +96,7 @@ def test_a_flow_that_needs_more_than_the_grid_has_at_once_ends() -> None:
     total = sum(each.size[0] for each in world.koalad.engine.summaries(world.agenda.now))  # type: ignore[union-attr]
     words = " ".join(f'"{word}"' for word in arguments_of(Behaviour(runs=Duration(5 * SECOND))))
     job = f'(&(executable="{EXECUTABLE}")(arguments={words})(count={total // 2}))'
-    jobs = play(world, read(f"*(*{job * 2})(*{job * 2}){job * 2}", "large.rsl", "/"))
+    jobs = play(world, read_rsl(f"*(*{job * 2})(*{job * 2}){job * 2}", "large.rsl", "/"))
     assert {each.state for each in jobs.values()} == {JobState.DONE}
 
 
