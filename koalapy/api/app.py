@@ -66,5 +66,5 @@ def create_app(
     add_leases(app, leases)
     add_sites(app, sites, facts)
     add_koalad(app, service, facts, shutdown, maintenance)
-    add_metrics(app, service, facts)
+    add_metrics(app, service, facts, sites)
     return app

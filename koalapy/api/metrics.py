@@ -1,10 +1,11 @@
 """Metrics for Prometheus in its text format, taken at the moment of the scrape.
 
-Labels are clusters, states and kinds: the number of series depends on the grid file, never on the jobs.
+Labels are clusters, neighbours, states and kinds: the number of series depends on the grid file, never on the jobs.
 """
 
 import hmac
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -13,10 +14,14 @@ from koalapy import __version__
 from koalapy.api.errors import error_answer
 from koalapy.api.koalad import Facts
 from koalapy.model.errors import Reason
+from koalapy.model.lease import LeaseState
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND
 from koalapy.model.usage import Kind
 from koalapy.runtime.service import Service
+
+if TYPE_CHECKING:
+    from koalapy.runtime.sites.changes import SiteChanges
 
 PATH = "/metrics"
 _KINDS = ("held", *(kind.value for kind in Kind))
@@ -26,8 +31,8 @@ _NO_TOKEN = Reason(
 _NOT_HERE = Reason("not_found", "request", f"This port has {PATH} only.", "Use koalad's Unix socket for the rest.")
 
 
-def add_metrics(app: FastAPI, service: Service, facts: Facts) -> None:
-    """Add the endpoint that Prometheus scrapes."""
+def add_metrics(app: FastAPI, service: Service, facts: Facts, sites: "SiteChanges | None") -> None:
+    """Add the endpoint that Prometheus scrapes. `sites`: None for a grid that is no site."""
 
     @app.get(PATH, include_in_schema=False)
     def metrics() -> Response:
@@ -36,7 +41,7 @@ def add_metrics(app: FastAPI, service: Service, facts: Facts) -> None:
 
         registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=registry)
-        registry.register(_Collector(service, facts))  # type: ignore[arg-type]  # only `collect` is called
+        registry.register(_Collector(service, facts, sites))  # type: ignore[arg-type]  # only `collect` is called
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -61,14 +66,15 @@ class MetricsOnly:
 class _Collector:
     """The metrics of one scrape. Each family has all its possible series from the start, 0 without a value."""
 
-    def __init__(self, service: Service, facts: Facts) -> None:
-        self._service, self._facts = service, facts
+    def __init__(self, service: Service, facts: Facts, sites: "SiteChanges | None") -> None:
+        self._service, self._facts, self._sites = service, facts, sites
 
     def collect(self) -> Iterable[object]:
         yield from self._koalad()
         yield from self._jobs()
         yield from self._clusters()
         yield from self._usage()
+        yield from self._neighbours()
 
     def _koalad(self) -> Iterable[object]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -166,3 +172,37 @@ class _Collector:
                 if kind != "held":
                     attempts.add_metric(list(key), counted.attempts.get(key, 0))
         yield from (seconds, attempts)
+
+    def _neighbours(self) -> Iterable[object]:
+        """Nothing for a grid that is no site."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        if self._sites is None:
+            return
+        connected = GaugeMetricFamily(
+            "koala_neighbour_connected", "Whether koalad is connected with it.", labels=("neighbour",)
+        )
+        messages = CounterMetricFamily(
+            "koala_neighbour_messages",
+            "Messages to and from a neighbour, without those that were sent again: sent or received.",
+            labels=("neighbour", "direction"),
+        )
+        leased = GaugeMetricFamily(
+            "koala_leased_processors", "Processors of leases that are bound.", labels=("neighbour", "direction")
+        )
+        charged = CounterMetricFamily(
+            "koala_leased_processor_seconds",
+            "Processor time of leases that are over, of all times: lent or borrowed.",
+            labels=("neighbour", "direction"),
+        )
+        for each in self._sites.links.neighbours():
+            connected.add_metric([each.name], float(each.status.state == "connected"))
+            messages.add_metric([each.name, "sent"], each.sent)
+            messages.add_metric([each.name, "received"], each.received)
+            leases = [lease for lease in each.record.leases if lease.state is LeaseState.BOUND] if each.record else []
+            charges = (each.record.lent, each.record.borrowed) if each.record else (0, 0)
+            for direction, charge in zip(("lent", "borrowed"), charges, strict=True):
+                bound = sum(lease.processors for lease in leases if lease.lent == (direction == "lent"))
+                leased.add_metric([each.name, direction], bound)
+                charged.add_metric([each.name, direction], charge / SECOND)
+        yield from (connected, messages, leased, charged)

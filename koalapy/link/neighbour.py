@@ -80,11 +80,11 @@ _BURST = 1000
 class Outgoing:
     """The messages for one neighbour that it has not committed yet, over all sessions.
 
-    `highest`: the greatest number that this site's store has given to any command so far.
+    `highest`: the greatest number that this site's store has given to any command so far. `count`: how many were put.
     """
 
     def __init__(self, highest: int) -> None:
-        self.highest = highest
+        self.highest, self.count = highest, 0
         self._waiting: dict[int, NeighbourCommand] = {}
 
     def put(self, number: int, command: NeighbourCommand) -> bool:
@@ -94,7 +94,7 @@ class Outgoing:
         if isinstance(command, ReportFree):
             self._waiting = {key: each for key, each in self._waiting.items() if not isinstance(each, ReportFree)}
         self._waiting[number] = command
-        self.highest = max(self.highest, number)
+        self.highest, self.count = max(self.highest, number), self.count + 1
         return True
 
     def committed(self, number: int) -> tuple[int, ...]:

@@ -67,6 +67,7 @@ class SiteLink:
 
     def __init__(self, name: str, address: Address, outgoing: Outgoing, services: SiteServices) -> None:
         self.name, self.address = name, address
+        self.received = 0  # messages that came for the first time
         self._outgoing, self._services = outgoing, services
         self._machine: SessionMachine[NeighbourConversation] = SessionMachine(
             name, TIMING, random.uniform, dials=address.url is not None
@@ -101,6 +102,11 @@ class SiteLink:
 
     def status(self) -> LinkStatus:
         return self._machine.status
+
+    @property
+    def sent(self) -> int:
+        """The messages that were sent or wait for a session, those that were sent again counted once."""
+        return self._outgoing.count
 
     # ---- for the driver
 
@@ -197,6 +203,7 @@ class SiteLink:
                 self._streams.resume()
                 self._services.connected()
             case Deliver(delivery):
+                self.received += delivery.acknowledge is not None
                 self._services.deliver(delivery)
 
     def _too_large(self, message: object, error: FrameError) -> None:

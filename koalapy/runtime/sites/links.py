@@ -52,13 +52,18 @@ class OwnSite:
 
 @dataclass(frozen=True, slots=True)
 class NeighbourState:
-    """A neighbour as `koala sites` shows it. `record`: None for a moment, after it has joined."""
+    """A neighbour as `koala sites` shows it. `record`: None for a moment, after it has joined.
+
+    `sent`, `received`: messages of this link since koalad started, each counted once.
+    """
 
     name: str
     address: Address
     relation: Relation
     status: LinkStatus
     record: Neighbour | None
+    sent: int
+    received: int
 
 
 class SiteLinks:
@@ -193,7 +198,9 @@ class SiteLinks:
         links = sorted(self._links.items())
         relations = dict(self._relations)
         return [
-            NeighbourState(name, link.address, relations[name], link.status(), records.get(name))
+            NeighbourState(
+                name, link.address, relations[name], link.status(), records.get(name), link.sent, link.received
+            )
             for name, link in links
             if name in relations
         ]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import live
 import pytest
+from scrapes import metrics_of, value
 from site_koalas import leases
 from site_pair import Pair
 
@@ -39,6 +40,10 @@ def test_a_job_too_large_for_one_site_runs_on_a_lease_of_the_other(pair: Pair) -
     assert delft.job(job)["components"][0]["cluster"] == "lyon~1"
     assert "lyon~1" in delft("leases").out
     assert lent["name"] in lyon("leases").out
+    for koala, neighbour, direction in ((delft, "lyon", "borrowed"), (lyon, "delft", "lent")):
+        text = metrics_of(koala)
+        assert value(text, "koala_neighbour_connected", neighbour=neighbour) == 1
+        assert value(text, "koala_leased_processors", neighbour=neighbour, direction=direction) == 4
     assert lyon("pilots", "--json").document["pilots"] == []
     delft("leases", "end", "lyon~1").refused(2, f"there is job {job}", "--force")
     gate.touch()
@@ -49,6 +54,13 @@ def test_a_job_too_large_for_one_site_runs_on_a_lease_of_the_other(pair: Pair) -
     pair.idle()
     usage = [koala("leases", "--json").document["usage"][0] for koala in pair.both]
     assert usage[0]["borrowed_s"] == usage[1]["lent_s"] > 0
+    of_delft, of_lyon = metrics_of(delft), metrics_of(lyon)
+    seconds, messages = "koala_leased_processor_seconds_total", "koala_neighbour_messages_total"
+    charge = value(of_delft, seconds, neighbour="lyon", direction="borrowed")
+    assert charge == value(of_lyon, seconds, neighbour="delft", direction="lent") == usage[0]["borrowed_s"]
+    for one, other, at_one, at_other in ((of_delft, of_lyon, "lyon", "delft"), (of_lyon, of_delft, "delft", "lyon")):
+        sent = value(one, messages, neighbour=at_one, direction="sent")
+        assert sent >= value(other, messages, neighbour=at_other, direction="received") > 1
     gate.unlink()
 
 

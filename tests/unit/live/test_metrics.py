@@ -14,7 +14,7 @@ import live
 import programs
 import pytest
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
+from scrapes import metrics_of, value
 
 from koalapy.data import data_path
 
@@ -45,30 +45,15 @@ def scraped(port: int, **headers: str) -> httpx.Response:
     return httpx.get(f"http://127.0.0.1:{port}/metrics", headers=headers, timeout=PATIENCE_S)
 
 
-def value(text: str, name: str, **labels: str) -> float:
-    found = [
-        sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == name and sample.labels == labels
-    ]
-    (only,) = found
-    return float(only)
-
-
 def test_the_socket_reports_what_koalad_knows(metered: tuple[Any, int]) -> None:
     koala, _ = metered
-    path = koala.root / "run" / "koala" / "live.sock"
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://koalad") as client:
-        answer = client.get("/metrics", timeout=PATIENCE_S)
-    assert answer.status_code == 200
-    assert answer.headers["content-type"].startswith("text/plain; version=")
-    assert value(answer.text, "koala_jobs_ended_total", state="done") == 1
-    assert value(answer.text, "koala_cluster_capacity_processors", cluster="leiden") == 2
-    assert value(answer.text, "koala_processor_seconds_total", cluster="delft", kind="run") > 0
-    assert value(answer.text, "koala_attempts_ended_total", cluster="leiden", kind="run") == 1
-    assert value(answer.text, "koala_jobs", state="waiting") == 0
-    assert "job=" not in answer.text
+    text = metrics_of(koala)
+    assert value(text, "koala_jobs_ended_total", state="done") == 1
+    assert value(text, "koala_cluster_capacity_processors", cluster="leiden") == 2
+    assert value(text, "koala_processor_seconds_total", cluster="delft", kind="run") > 0
+    assert value(text, "koala_attempts_ended_total", cluster="leiden", kind="run") == 1
+    assert value(text, "koala_jobs", state="waiting") == 0
+    assert "job=" not in text
 
 
 def test_the_port_is_for_those_who_send_the_token(metered: tuple[Any, int]) -> None:
