@@ -77,7 +77,7 @@ def row_of(koalad: Grid, name: str, inside: str, jobs: int, rounds: int, chance:
     rate, cpu_s = throughput(koalad, inside, jobs)
     ways: dict[str, Callable[[], float]] = {
         "koalapy": lambda: by_koalapy(koalad, name, inside),
-        "plain": lambda: by_command(name),
+        "plain": lambda: by_command(name, SUBMITS[name]),
     }
     starts: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(rounds):
@@ -118,9 +118,9 @@ def by_koalapy(koalad: Grid, name: str, inside: str) -> float:
     return _stamped(name) - began
 
 
-def by_command(name: str) -> float:
+def by_command(name: str, submit: str) -> float:
     """By the command alone: the time that docker takes to run it on the head node is no part of it."""
-    called = float(run(name, f"cd; rm -f {STAMP}; date +%s.%N; {SUBMITS[name]} >&2").splitlines()[0])
+    called = float(run(name, f"cd; rm -f {STAMP}; date +%s.%N; {submit} >&2").splitlines()[0])
     took = _stamped(name) - called
     time.sleep(1.0)
     return took

@@ -34,9 +34,13 @@ def begin(*koalas: live.Koala, **environment: Any) -> None:
         assert koala("up", **environment).status == 0
 
 
-def link(inviting: live.Koala, name: str, invited: live.Koala, relation: str = "sibling") -> None:
-    """Link two sites by the lines that their people exchange. `name`, `relation`: of the invited one."""
-    line = inviting("sites", "invite", name, "--relation", relation, "--json").document["line"]["line"]
+def link(inviting: live.Koala, name: str, invited: live.Koala, relation: str = "sibling", address: str = "") -> None:
+    """Link two sites by the lines that their people exchange. `name`, `relation`: of the invited one.
+
+    `address`: where the invited one reaches the inviting one, if not where that one listens.
+    """
+    options = ["--relation", relation, "--json", *(["--address", address] if address else [])]
+    line = inviting("sites", "invite", name, *options).document["line"]["line"]
     answer = invited("sites", "join", line, "--json").document["line"]["line"]
     assert inviting("sites", "join", answer).status == 0
 

@@ -15,7 +15,7 @@ import pytest
 from koalapy_adapters.frames import HEADER, MAX_CONTROL, Control, Decoder, encode
 from koalapy_adapters.messages import OpenStream, StreamReset, to_json
 from OpenSSL import SSL
-from sites import LOOPBACK, Proxy, Site, until
+from site_ends import LOOPBACK, Proxy, Site, until
 
 from koalapy.link.site_messages import SITE_PROTOCOL, SiteHello, SiteMessage, site_to_json
 from koalapy.model.errors import RequestError, TransientError
