@@ -118,11 +118,11 @@ def by_lease(row: Row, between: int) -> tuple[float, float]:
     """Seconds from the submit until a process runs, and the messages that the job has cost."""
     koala, before = row.koalas[between + 1], row.messages()
     began = time.time()
-    job = koala.submit(live.sh("date +%s.%N", PROCESSORS, walltime="5m"), name="first")
+    job = koala.submit(live.sh("date +%s.%N", PROCESSORS, walltime="5m"), name="first", keep_output="home")
     ended = koala.end(job)
     if ended["state"] != "done":
         raise SystemExit(f"the job over {between} sites was not done: {koala('show', job).out}")
-    first = min(float(line.split()[-1]) for line in koala("output", job).out.splitlines())
+    first = min(float(line.split()[-1]) for line in koala("logs", job).out.splitlines())
     give_back(row, koala)
     return first - began, row.messages() - before
 
