@@ -74,11 +74,12 @@ class Row:
         for number, (near, far) in enumerate(itertools.pairwise(self.koalas)):
             address = f"https://127.0.0.1:{self.cables[number].port}"
             link(near, _ROW[number + 1], far, "parent", address)
-        for koala in self.koalas[1:]:
-            koala.until(lambda: self._free(koala) >= PROCESSORS)  # noqa: B023
+        self.wait_until_free()
 
-    def _free(self, koala: live.Koala) -> int:
-        return max(int(each["free"] or 0) for each in koala("sites", "--json").document["neighbours"])
+    def wait_until_free(self) -> None:
+        """Wait until every borrower has the report that it could have the processors."""
+        for koala in self.koalas[1:]:
+            koala.until(lambda: _free(koala) >= PROCESSORS)  # noqa: B023
 
     def messages(self) -> float:
         """All messages so far that the sites have received of each other."""
@@ -97,6 +98,10 @@ class Row:
             koala.stop()
         for cable in self.cables:
             cable.close()
+
+
+def _free(koala: live.Koala) -> int:
+    return max(int(each["free"] or 0) for each in koala("sites", "--json").document["neighbours"])
 
 
 @contextmanager
@@ -134,6 +139,7 @@ def give_back(row: Row, koala: live.Koala) -> None:
     for each in row.koalas:
         each.until(lambda: not leases(each))  # noqa: B023
     row.koalas[0].until(lambda: allocation.run(HEAD, "squeue --noheader | wc -l") == "0")
+    row.wait_until_free()
 
 
 def by_sbatch() -> float:
