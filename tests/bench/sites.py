@@ -49,31 +49,26 @@ Document = dict[str, Any]
 
 
 class Row:
-    """The four sites. Each link lies in a cable, from the listening site nearer to the lender."""
+    """The four sites. The last one only dials, through a cable."""
 
     def __init__(self, place: Path, cluster: Document) -> None:
         self.koalas: list[live.Koala] = []
-        self.cables: list[Cable] = []
-        for number, name in enumerate(_ROW):
-            section: Document = {"listen": free_address()}
-            if number:
-                section["borrow"] = _BORROWS
-            if number + 1 < len(_ROW):
-                section["lend"] = _TERMS | {"to": [_ROW[number + 1]]}
+        for name, borrower in itertools.zip_longest(_ROW, _ROW[1:]):
+            section: Document = {"borrow": _BORROWS} if self.koalas else {}
+            if borrower is not None:
+                section |= {"listen": (address := free_address()), "lend": _TERMS | {"to": [borrower]}}
             self.koalas.append(site(place, name, 1, **section))
-            if not number:
-                self.koalas[0].write_grid(
-                    {"grid": "live", "clusters": {HEAD: cluster}, "site": {"name": name, **section}}
-                )
-            listening = section["listen"].rsplit(":", 1)
-            self.cables.append(Cable((listening[0], int(listening[1])), Way(None), Way(None)))
+            if name == _ROW[0]:
+                grid = {"grid": "live", "clusters": {HEAD: cluster}, "site": {"name": name, **section}}
+                self.koalas[0].write_grid(grid)
+        host, port = address.rsplit(":", 1)
+        self.cable = Cable((host, int(port)), Way(None), Way(None))
 
     def link(self) -> None:
-        """Each site is the parent of the one nearer to the lender, which listens."""
+        """Make each site the parent of the one nearer to the lender."""
         begin(*self.koalas)
-        for number, (near, far) in enumerate(itertools.pairwise(self.koalas)):
-            address = f"https://127.0.0.1:{self.cables[number].port}"
-            link(near, _ROW[number + 1], far, "parent", address)
+        for name, (near, far) in zip(_ROW[1:], itertools.pairwise(self.koalas), strict=True):
+            link(near, name, far, "parent", f"https://127.0.0.1:{self.cable.port}" if name == _ROW[-1] else "")
         self.wait_until_free()
 
     def wait_until_free(self) -> None:
@@ -96,8 +91,7 @@ class Row:
     def close(self) -> None:
         for koala in self.koalas:
             koala.stop()
-        for cable in self.cables:
-            cable.close()
+        self.cable.close()
 
 
 def _free(koala: live.Koala) -> int:
@@ -169,16 +163,15 @@ def starts(row: Row, rounds: int, chance: random.Random) -> Document:
 
 def idle_link(row: Row, seconds: int) -> Document:
     """What the link of the last two sites costs a minute: bytes each way, and processor time with and without it."""
-    near, far, cable = row.koalas[-2], row.koalas[-1], row.cables[-2]
-    carried = [cable.up.carried, cable.down.carried]
+    near, far, ways = row.koalas[-2], row.koalas[-1], (row.cable.up, row.cable.down)
+    before = sum(way.carried for way in ways)
     linked = _cpu_s([near, far], seconds)
-    a_minute = 60 / seconds
-    up, down = ((way.carried - before) * a_minute for way, before in zip((cable.up, cable.down), carried, strict=True))
+    carried, a_minute = sum(way.carried for way in ways) - before, 60 / seconds
     for koala, other in ((near, _ROW[-1]), (far, _ROW[-2])):
         koala("sites", "remove", other)
     alone = _cpu_s([near, far], seconds)
     return {
-        "bytes_a_minute": round(up + down),
+        "bytes_a_minute": round(carried * a_minute),
         "cpu_ms_a_minute": round(linked * a_minute * 1000),
         "cpu_ms_a_minute_without": round(alone * a_minute * 1000),
     }
