@@ -159,6 +159,7 @@ def _again(core: Core, now: Instant, job: Job) -> None:
 def _back(core: Core, now: Instant, job: Job, position: int, state: JobState, keeps_choices: bool = False) -> None:
     """Put the job back. Unless it goes on with its next choice, new ones are made when it is placed again."""
     _remove_directories(core, job)
+    released = any(each is not None and each.released_at is not None for each in job.attempts)
     core.records.end_try(
         job,
         state=state,
@@ -171,6 +172,7 @@ def _back(core: Core, now: Instant, job: Job, position: int, state: JobState, ke
         collecting=False,
         request=job.written or job.request,
         written=None,
+        released_before=released or job.released_before,
         **({} if keeps_choices else {"choices": (), "choice": 0}),
     )
     counted = {"submission_failures": job.submission_failures, "completion_failures": job.completion_failures}

@@ -53,11 +53,12 @@ class Notifications(Index):
         return bool(job.request.notify)
 
     def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
-        """Note the end or first start of a job. Only a completion failure sends a job back that has run."""
+        """Note the end or first start of a job, however often it is tried."""
         if job.state is before:
             return
         on = _CHANGES.get(job.state)
-        if on is not None and not (on is NotifyOn.STARTED and job.completion_failures):
+        again = job.released_before or before is JobState.STOPPING
+        if on is not None and not (on is NotifyOn.STARTED and again):
             self.note_change(job, on)
 
     def sweep_changed(self, sweep: Sweep, before: JobState) -> None:

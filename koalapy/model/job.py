@@ -120,6 +120,7 @@ class Job:
     on which it can run, in order; `choice`: the place of the one that is tried. `written`: the request as its user
     wrote it, if `request` has a component for each cluster of that choice. `preempted`: running jobs were vacated for
     it, and it was not released since. `sent`: set once it was sent to the site that its request names.
+    `released_before`: an earlier try was released.
     """
 
     id: JobId
@@ -154,6 +155,7 @@ class Job:
     written: Request | None = None
     preempted: bool = False
     sent: Sent | None = None
+    released_before: bool = False
 
     @property
     def components(self) -> tuple[Component, ...]:

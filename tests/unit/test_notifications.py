@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from engine_play import INSTANCE, Play, component, make
+from engine_play import INSTANCE, SIZES, Play, alike, component, make
 
 from koalapy.coallocation.pruning import NOTIFYING, judge
 from koalapy.config import difference, read_grid
@@ -19,8 +19,16 @@ from koalapy.link.notifications import NotificationQueue
 from koalapy.model.change import OutboxEntry, Snapshot
 from koalapy.model.commands import AnnounceNotification, Command, SendNotification
 from koalapy.model.errors import Reason, RequestError
-from koalapy.model.events import CancelRequested, NotificationDue, NotificationTried, PruneRequested, WorkSubmitted
+from koalapy.model.events import (
+    AttemptSubmitted,
+    CancelRequested,
+    NotificationDue,
+    NotificationTried,
+    PruneRequested,
+    WorkSubmitted,
+)
 from koalapy.model.identity import JobId
+from koalapy.model.job import Outcome as JobOutcome
 from koalapy.model.notification import (
     ENDS,
     RETRY_AFTER,
@@ -36,6 +44,8 @@ from koalapy.model.notification import (
 )
 from koalapy.model.parameters import Axis, Source, Space
 from koalapy.model.request import RetryOn
+from koalapy.model.settings import Preempt, PreemptBy
+from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -107,6 +117,83 @@ def test_a_second_try_is_no_second_start_and_its_end_comes_once(play: Play) -> N
     assert play.job(job).completion_failures > 1
     assert sorted(set(found)) == [f"{job}.failed.0", f"{job}.started.0"]
     assert len(set(found)) == 2
+
+
+@pytest.fixture
+def vacated() -> tuple[Play, JobId]:
+    """A job has run on all of alpha, and is vacated for one of priority 0."""
+    preempting = Play(alike(preempt=Preempt(how=PreemptBy.VACATE)))
+    job = submit_whole(preempting)
+    preempting.run(job)
+    preempting.measure()
+    assert announced(preempting.pending) == [f"{job}.started.0"]
+    due(preempting, NotificationId(job, NotifyOn.STARTED, 0))
+    tried(preempting, NotificationId(job, NotifyOn.STARTED, 0), Outcome.SENT)
+    preempting.submit(component(32, "alpha"), priority=0)
+    preempting.measure()
+    assert preempting.job(job).outcome is JobOutcome.VACATED
+    return preempting, job
+
+
+def submit_whole(play: Play) -> JobId:
+    return play.submit(component(32, "alpha"), notify=(Notify(to=HOOK, on=ALL),))
+
+
+def announced_by_its_start(play: Play, job: JobId) -> list[str]:
+    play.pending.clear()
+    play.run(job)
+    return announced(play.pending)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_vacated_job_that_starts_again_is_no_second_start(vacated: tuple[Play, JobId], restarted: bool) -> None:
+    play, job = vacated
+    play.obey()
+    assert play.job(job).state is JobState.WAITING
+    (urgent,) = [each.id for each in play.jobs.values() if each.request.priority == 0]
+    play.run(urgent)
+    play.end(play.attempts(urgent)[0])
+    play.obey()
+    if restarted:
+        snapshot = Snapshot(instance=INSTANCE, jobs=tuple(play.jobs.values()), counters=play.counters)
+        play.engine = Engine(play.settings, Policies(worst_fit, fpfs), snapshot)
+        for cluster in SIZES:
+            play.reach(cluster)
+    play.measure()
+    assert announced_by_its_start(play, job) == []
+    assert (play.job(job).state, play.job(job).completion_failures) == (JobState.RUNNING, 0)
+    end = play.attempts(job)[0]
+    play.end(end)
+    play.obey()
+    play.apply()
+    assert announced(play.pending) == [f"{job}.done.0"]
+
+
+def test_a_vacated_job_that_ended_well_first_is_no_second_start(vacated: tuple[Play, JobId]) -> None:
+    play, job = vacated
+    play.pending = [each for each in play.pending if not isinstance(each, AnnounceNotification)]
+    play.end(play.attempts(job)[0])
+    play.obey()
+    play.apply()
+    assert "job_ended_first" in play.kinds
+    assert play.job(job).state is JobState.DONE
+    assert announced(play.pending) == [f"{job}.done.0"]
+
+
+def test_a_job_that_is_vacated_before_its_first_start_notifies_of_that_start() -> None:
+    play = Play(alike(preempt=Preempt(how=PreemptBy.VACATE)))
+    job = submit_whole(play)
+    play.apply(AttemptSubmitted(attempt=play.attempts(job)[0], batch_id="1"))
+    play.measure()
+    urgent = play.submit(component(32, "alpha"), priority=0)
+    play.measure()
+    assert play.job(job).outcome is JobOutcome.VACATED
+    play.obey()
+    play.run(urgent)
+    play.end(play.attempts(urgent)[0])
+    play.obey()
+    play.measure()
+    assert announced_by_its_start(play, job) == [f"{job}.started.0"]
 
 
 def test_a_job_that_is_cancelled_while_it_waits_notifies(play: Play) -> None:

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import live
 import pytest
 
 Document = dict[str, Any]
@@ -206,6 +207,43 @@ def test_koalad_is_killed_at_any_moment_and_nobody_is_notified_twice(
     assert sorted(set(got)) == sorted(got), "nobody is notified twice"
     sent = [job for job in jobs if kinds(fresh, job)[-1] == "notification_sent"]
     assert set(sent) <= set(got), "what is recorded as sent has arrived"
+
+
+@pytest.mark.slow
+def test_a_vacated_job_notifies_of_its_first_start_only_and_of_its_end_once(
+    place: Path, hook: Hook, shell: Callable[..., Document]
+) -> None:
+    """koalad is killed while the job waits for its second start, and after it."""
+    fresh = live.Koala(place, scheduling={"preempt": {"how": "vacate"}})
+    try:
+        assert fresh("up").status == 0
+        go = place / "go"
+        line = f"until test -e {go}; do sleep 0.1; done"
+        job = fresh.submit(
+            shell(line, 2, cluster="leiden"), notify=[{"webhook": hook.url, "on": ["started", "done", "failed"]}]
+        )
+        fresh.until(lambda: kinds(fresh, job) == ["notification_sent"])
+        urgent = fresh.submit(shell(line, 2, cluster="leiden"), priority=0)
+        fresh.until(lambda: fresh.job(urgent)["state"] == "running")
+        kill_and_start(fresh)
+        fresh("cancel", urgent)
+        fresh.until(lambda: fresh.job(job)["components"][0]["attempt"] == 2 and fresh.job(job)["state"] == "running")
+        kill_and_start(fresh)
+        go.touch()
+        assert fresh.end(job)["state"] == "done"
+        fresh.until(lambda: len(kinds(fresh, job)) >= 2)
+        assert [(each["on"], each["id"].split(".")[-2:]) for each in hook.got] == [
+            ("started", ["started", "0"]),
+            ("done", ["done", "0"]),
+        ]
+        assert kinds(fresh, job) == ["notification_sent"] * 2
+    finally:
+        fresh.stop()
+
+
+def kill_and_start(koala: Any) -> None:
+    koala.kill()
+    assert koala("up").status == 0
 
 
 @pytest.mark.parametrize(
