@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import real_grid
 
-SLURM, GRID_ENGINE = "alpha", "gamma"
+SLURM, GRID_ENGINE, BY_FILES = "alpha", "gamma", "beta"
 
 
 @pytest.fixture
 def koalad(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    made = real_grid.Koalad(testgrid, tmp_path, {SLURM: {}, GRID_ENGINE: {}})
+    made = real_grid.Koalad(testgrid, tmp_path, {SLURM: {}, GRID_ENGINE: {}, BY_FILES: {"relay": "files"}})
     yield made
     made.stop()
 
@@ -27,7 +27,9 @@ def shown_until(pieces: Iterator[bytes], words: bytes) -> bytes:
     return shown
 
 
-@pytest.mark.parametrize("cluster", [SLURM, pytest.param(GRID_ENGINE, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "cluster", [SLURM, *[pytest.param(each, marks=pytest.mark.slow) for each in (GRID_ENGINE, BY_FILES)]]
+)
 def test_a_shell_on_a_node_is_typed_to_left_and_found_again(koalad: Any, cluster: str) -> None:
     koalad.idle()
     component = {"processors": 2, "executable": "/bin/sh", "cluster": cluster}

@@ -230,6 +230,65 @@ def memory_of(process: int) -> int:
     return 0
 
 
+def typed_left_and_found_again(koala: Any, *where: object) -> str:
+    """Type into a terminal there, leave it, find it again, and end the program. Returns what its first client saw."""
+    child = terminal(koala, *python(*where))
+    job = job_of(child)
+    child.expect("isatty True True True 0 xterm-256color")
+    seen = str(child.before)
+    child.sendline("first")
+    child.expect("got FIRST")
+    child.setwinsize(50, 120)
+    child.expect("window 50 120")
+    child.send("\x03")
+    child.expect("interrupted")
+    child.send(ESCAPE + "d")
+    child.expect(f"detached from job {job}, which runs on")
+    assert status_of(child) == 0
+    again = terminal(koala, "attach", job)
+    again.expect("got FIRST")
+    again.sendline("exit5")
+    again.expect("bye")
+    assert status_of(again) == 5
+    return seen
+
+
+@pytest.mark.slow
+def test_a_terminal_over_a_relay_by_files_works_and_the_command_warns_of_it(place: Path) -> None:
+    koala = live.Koala(place, {"delft": live.embedded(place)["delft"] | {"relay": "files"}})
+    try:
+        assert koala("up").status == 0
+        seen = typed_left_and_found_again(koala, "--on", "delft")
+        assert "delft has `relay: files`, so that a key takes up to seconds." in seen
+    finally:
+        koala.stop()
+
+
+@pytest.mark.slow
+def test_a_terminal_on_a_pilot_outlives_koalad_and_ends_with_the_pilot(place: Path) -> None:
+    koala = live.Koala(place, {"delft": live.embedded(place)["delft"]}, queue_after="1h")
+    try:
+        assert koala("up").status == 0
+        koala.known()
+        pilot = koala("pilots", "open", "delft", "-n", 2, "--walltime", "30m", "--json").document["pilot"]["name"]
+        koala.until(lambda: pilot in [each["name"] for each in koala("clusters", "--json").document["clusters"]])
+        assert "relay: files" not in typed_left_and_found_again(koala, "--on", pilot, "-t", "10m")
+        child = terminal(koala, *python("--on", pilot, "-t", "10m", "--reconnect", 120))
+        job = job_of(child)
+        child.expect(PROMPT)
+        koala.kill()
+        child.expect("Waiting for it for 120 s")
+        assert koala("up").status == 0
+        child.expect(PROMPT)
+        child.sendline("after")
+        child.expect("got AFTER")
+        koala("pilots", "close", pilot, "--force")
+        assert status_of(child) != 0
+        assert koala.end(job)["state"] == "failed"
+    finally:
+        koala.stop()
+
+
 def test_what_has_no_terminal_is_refused(grid: Any) -> None:
     job = grid.submit(live.sh("sleep 1000"))
     grid("attach", job).refused(125, f"Job {job} is not interactive")
