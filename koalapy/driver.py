@@ -380,6 +380,8 @@ class Driver:
             removed=step.removed,
             as_before=step.as_before,
             neighbours=step.neighbours,
+            requests_seen=step.requests_seen,
+            requests_forgotten=step.requests_forgotten,
         )
 
     def _act(self, change: Change, deliveries: Sequence[Delivery], step: Step) -> None:

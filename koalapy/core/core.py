@@ -66,7 +66,7 @@ class Core:
         self.pruning = PruningState()
         self.note_commands([entry.command for entry in snapshot.outbox])
         self.sessions, self.pauses = SessionState(), Pauses()
-        self.neighbours = Neighbours(snapshot.neighbours)
+        self.neighbours = Neighbours(snapshot.neighbours, snapshot.requests_seen)
         self.matching = Matching()
         self.node_sizes: dict[str, int] = {}
         self.nodes_changed = False

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from koalapy.model.events import NeighbourEvent, NeighbourJoined, NeighbourMessage
-from koalapy.model.lease import Lease, Origin
+from koalapy.model.lease import Lease, Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import Instant
 from koalapy.policies.sites import SitePolicies
@@ -20,12 +20,15 @@ class Neighbours:
     when. `ask_at`: when neighbours may be asked again for jobs that wait. `look_at`: when leases are looked after next.
     `idle_since`: by cluster the borrowed leases on which nothing runs, since when. `asked`: the requests so far.
     `came_at`: when each neighbour's requests of the past minute came, the oldest first.
-    `seen`: the requests of neighbours in the past hour, the oldest first. `match_at`: when those are served that wait.
-    `policies`: those that the grid file names.
+    `seen`: the requests of neighbours in the past hour, the oldest first; the store has them too. `match_at`: when
+    requests that wait are served. `policies`: those that the grid file names.
     `exposed_until`: the clusters whose nodes could not isolate programs; until then they lend nothing.
+
+    After a restart of koalad the counts of `came_at` begin anew, and so do the waits of `exposed_until`: at worst a
+    neighbour is served a minute's requests once more, and one pilot is claimed in vain.
     """
 
-    def __init__(self, neighbours: Iterable[Neighbour]) -> None:
+    def __init__(self, neighbours: Iterable[Neighbour], seen: Iterable[SeenRequest] = ()) -> None:
         self.records = {each.name: each for each in neighbours}
         self.changed: dict[str, Neighbour] = {}
         self.connected: dict[str, None] = {}
@@ -37,7 +40,7 @@ class Neighbours:
         self.exposed_until: dict[str, Instant] = {}
         self.asked = 0
         self.came_at: dict[str, deque[Instant]] = {}
-        self.seen: dict[Origin, Instant] = {}
+        self.seen: dict[Origin, Instant] = {each.origin: each.at for each in seen}
         self.match_at: Instant | None = None
         self.policies = SitePolicies()
 
@@ -45,7 +48,7 @@ class Neighbours:
         """Take over the sessions of the engine that this one replaces."""
         self.connected = {name: None for name in before.connected if name in self.records}
         self.report_at, self.apart_since = before.report_at, before.apart_since
-        self.idle_since, self.asked, self.seen = before.idle_since, before.asked, before.seen
+        self.idle_since, self.asked = before.idle_since, before.asked
         self.exposed_until, self.came_at = before.exposed_until, before.came_at
 
     def put(self, neighbour: Neighbour) -> None:

@@ -100,6 +100,13 @@ class Origin(NamedTuple):
     round: int
 
 
+class SeenRequest(NamedTuple):
+    """A request of a neighbour that this site has considered, and when."""
+
+    origin: Origin
+    at: Instant
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """The processors that one lease must have to serve a job, and for how long. `memory`: bytes per processor."""

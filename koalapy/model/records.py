@@ -12,6 +12,7 @@ from koalapy.model.identity import FIRST_PILOT, PILOTS_END, AttemptId, InstanceI
 from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts, PilotIndex, concerned
 from koalapy.model.job import Counters, History, Job, JobRow, job_row, job_value, replace_counters
 from koalapy.model.learned import Learned
+from koalapy.model.lease import Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.states import (
@@ -47,6 +48,8 @@ class Step:
     new: tuple[JobId, ...] = ()  # ids of jobs and sweeps, given out for the first time
     removed: tuple[JobId, ...] = ()  # pruned jobs, sweeps and pilots
     neighbours: tuple[Neighbour, ...] = ()  # that changed
+    requests_seen: tuple[SeenRequest, ...] = ()
+    requests_forgotten: tuple[Origin, ...] = ()
 
     def __init__(self, records: "Records") -> None:
         """Begin an empty step, which `records` fills."""
@@ -304,6 +307,13 @@ class Records:
         """Replace the records of these neighbours, or remove those of neighbours that are gone."""
         noted = {each.name: each for each in self._step.neighbours} | dict(neighbours)
         self._step.neighbours = tuple(noted.values())
+
+    def see_request(self, seen: SeenRequest) -> None:
+        """Keep a request of a neighbour, which this site sees for the first time."""
+        self._gathered.setdefault("requests_seen", []).append(seen)
+
+    def forget_request(self, origin: Origin) -> None:
+        self._gathered.setdefault("requests_forgotten", []).append(origin)
 
     def command(self, command: Command) -> None:
         self._commands.append(command)

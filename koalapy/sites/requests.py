@@ -6,7 +6,7 @@ from functools import partial
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.events import RequestDelegated
-from koalapy.model.lease import Asked, Lease, LeaseState, Origin, Wanted, too_long
+from koalapy.model.lease import Asked, Lease, LeaseState, Origin, SeenRequest, Wanted, too_long
 from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 from koalapy.policies import dispatching
 from koalapy.policies.calls import call_policy
@@ -102,10 +102,13 @@ def _is_seen(core: Core, now: Instant, origin: Origin) -> bool:
     """Note the request. Return whether it is known from the past hour, or is here now, by whatever way it came."""
     seen = core.neighbours.seen
     while seen and (len(seen) >= _MOST_REMEMBERED or now - next(iter(seen.values())) >= _REMEMBERED_FOR):
-        del seen[next(iter(seen))]
+        core.records.forget_request(oldest := next(iter(seen)))
+        del seen[oldest]
     here = any(each.asked is not None and each.asked.origin == origin for _, each in core.neighbours.leases(lent=True))
     known = here or origin in seen
-    seen.setdefault(origin, now)
+    if origin not in seen:
+        seen[origin] = now
+        core.records.see_request(SeenRequest(origin, now))
     return known
 
 

@@ -14,6 +14,7 @@ from koalapy.model.errors import RequestError
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attempts, without_attempts
 from koalapy.model.learned import NOTHING, Learned
+from koalapy.model.lease import Origin, SeenRequest
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
@@ -54,6 +55,7 @@ class _Contents:
     results: list[ResultBatch | None] = field(default_factory=list)  # None for a removed sweep
     learned: Learned = NOTHING
     neighbours: dict[str, Neighbour] = field(default_factory=dict)
+    requests_seen: dict[Origin, SeenRequest] = field(default_factory=dict)
     usage: dict[AttemptId, Usage] = field(default_factory=dict)
     days: dict[tuple[Instant, str, str], Sum] = field(default_factory=dict)
     maintenance: dict[str, MaintenanceRun] = field(default_factory=dict)
@@ -119,6 +121,7 @@ class MemoryStore:
                 outbox=tuple(entry for _, entry in sorted(contents.outbox.items())),
                 learned=contents.learned,
                 neighbours=tuple(each for _, each in sorted(contents.neighbours.items())),
+                requests_seen=tuple(sorted(contents.requests_seen.values(), key=lambda each: (each.at, each.origin))),
             )
 
     def unreadable(self) -> list[Unreadable]:
@@ -322,6 +325,9 @@ def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) 
         contents.neighbours.pop(neighbour.name, None)
         if not neighbour.gone:
             contents.neighbours[neighbour.name] = neighbour
+    for origin in change.requests_forgotten:
+        contents.requests_seen.pop(origin, None)
+    contents.requests_seen |= {each.origin: each for each in change.requests_seen}
     contents.usage |= {entry.attempt: entry for entry in change.usage}
     for span in change.accounted:
         if span.attempt in contents.usage:

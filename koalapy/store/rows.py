@@ -10,6 +10,7 @@ from koalapy.model.change import OutboxEntry
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import Learned
+from koalapy.model.lease import Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.sweep import Sweep, Work
@@ -101,6 +102,14 @@ def learned_rows(learned: Learned | None) -> list[Row]:
 
 def neighbour_rows(neighbours: Iterable[Neighbour]) -> list[Row]:
     return [{"name": each.name, "record": dump_neighbour(each)} for each in neighbours if not each.gone]
+
+
+def seen_rows(requests: Iterable[SeenRequest]) -> list[Row]:
+    return [{**seen_key(each.origin), "at": each.at} for each in requests]
+
+
+def seen_key(origin: Origin) -> Row:
+    return {"site": origin.site, "number": origin.number, "round": origin.round}
 
 
 def usage_rows(entries: Iterable[Usage]) -> list[Row]:

@@ -140,6 +140,16 @@ neighbours = Table(
     Column("record", Text, nullable=False),
 )
 
+# The requests of neighbours in the past hour. `site` and `number`: of the site where the request began, and there.
+requests_seen = Table(
+    "requests_seen",
+    metadata,
+    Column("site", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("round", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False),
+)
+
 # Usage is inserted before its job's next state. Therefore it does not refer to the table of jobs.
 usage = Table(
     "usage",

@@ -28,6 +28,7 @@ from koalapy.model.commands import job_of_command
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attempts
 from koalapy.model.learned import NOTHING, Learned
+from koalapy.model.lease import Origin, SeenRequest
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
@@ -107,6 +108,10 @@ class SqlStore:
                 ),
                 learned=self._learned(connection),
                 neighbours=self._neighbours(connection),
+                requests_seen=tuple(
+                    SeenRequest(Origin(row.site, row.number, row.round), Instant(row.at))
+                    for row in connection.execute(_REQUESTS_SEEN)
+                ),
                 unreadable=tuple(sorted(held)),
             )
 
@@ -439,6 +444,7 @@ class _Writes:
         self._put_counter = _put(backend, schema.counters)
         self._put_learned = _put(backend, schema.learned)
         self._put_neighbour = _put(backend, schema.neighbours)
+        self._put_seen = _put(backend, schema.requests_seen)
         self.put_usage = _put(backend, schema.usage)
         self.put_maintenance = _put(backend, schema.maintenance)
         self.add_days = _add(backend, schema.usage_days, rows.USED)
@@ -470,6 +476,8 @@ class _Writes:
             (_DROP_NEIGHBOUR, [{"of_name": each.name} for each in neighbours if each.gone]),
             (self.put_usage, rows.usage_rows(change.usage)),
             (_DROP_ATTEMPT, [_marked(rows.attempt_key(each.id)) for each in attempts if each.is_obsolete]),
+            (_FORGET_SEEN, [_marked(rows.seen_key(each)) for each in change.requests_forgotten]),
+            (self._put_seen, rows.seen_rows(change.requests_seen)),
             (_CONFIRM, [{"of_number": number} for number in change.confirmed]),
         ]
         return [(statement, parameters) for statement, parameters in writes if parameters]
@@ -560,6 +568,10 @@ _USAGE_OF = select(schema.usage).where(
 _LEARNED = select(schema.learned.c.record).where(schema.learned.c.name == rows.NODES)
 _NEIGHBOURS = select(schema.neighbours.c.name, schema.neighbours.c.record).order_by(schema.neighbours.c.name)
 _DROP_NEIGHBOUR = delete(schema.neighbours).where(schema.neighbours.c.name == bindparam("of_name"))
+_REQUESTS_SEEN = select(schema.requests_seen).order_by(schema.requests_seen.c.at, *schema.requests_seen.primary_key)
+_FORGET_SEEN = delete(schema.requests_seen).where(
+    *(schema.requests_seen.c[name] == bindparam(f"of_{name}") for name in ("site", "number", "round"))
+)
 _HISTORY = (
     select(schema.history.c.sequence, schema.history.c.at, schema.history.c.kind, schema.history.c.details)
     .where(schema.history.c.job == bindparam("of_job"))

@@ -31,7 +31,7 @@ from koalapy.model.identity import FIRST_PILOT, INSTANCE_LENGTH, AttemptId, JobI
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, Outcome
 from koalapy.model.learned import Check, Hour, Learned, Past
-from koalapy.model.lease import Asked, Lease, LeaseState, Origin, Refusal, Wanted
+from koalapy.model.lease import Asked, Lease, LeaseState, Origin, Refusal, SeenRequest, Wanted
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.model.notification import JobKind, Notification, NotificationId, NotifyOn, Program, Webhook
@@ -234,6 +234,13 @@ LYON = Neighbour(
 VU = Neighbour(name="vu", relation=Relation.PARENT)
 
 
+SEEN = (  # the oldest first
+    SeenRequest(Origin("lyon", 3, 8), Instant(5)),
+    SeenRequest(Origin("lyon", 3, 7), Instant(6)),
+    SeenRequest(Origin("vu", 3, 7), Instant(6)),
+)
+
+
 def state_of(store: Store) -> tuple[object, ...]:
     jobs = store.jobs()
     return store.load(), jobs, [store.history(job.id) for job in jobs], store.pending_cancels(), store.next_number
@@ -288,6 +295,7 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         counters=Counters(next_job=3, next_position=8),
         sent=tuple(entry(number, command) for number, command in enumerate(commands, 1)),
         neighbours=(LYON, VU, replace(VU, received=9)),
+        requests_seen=(SEEN[1], SEEN[0], SEEN[2]),
         history=(a_line(1), a_line(1, "job_claimed", clusters=["vu"]), a_line(2)),
         learned=LEARNED,
     )
@@ -306,10 +314,17 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         outbox=tuple(entry(number, command) for number, command in enumerate(commands, 1)),
         learned=LEARNED,
         neighbours=(LYON, replace(VU, received=9)),
+        requests_seen=SEEN,
     )
     second.commit(Change(learned=Learned(), neighbours=(replace(VU, gone=True),)))
     assert second.load().learned == Learned()
     assert second.load().neighbours == (LYON,)
+    unknown = Origin("lyon", 3, 9)
+    second.commit(Change(requests_forgotten=(SEEN[0].origin, unknown)))
+    assert second.load().requests_seen == SEEN[1:]
+    again = SEEN[1]._replace(at=Instant(99))
+    second.commit(Change(requests_forgotten=(again.origin,), requests_seen=(again,)))
+    assert second.load().requests_seen == (SEEN[2], again)
 
 
 def test_a_job_in_full_comes_back_equal(store: Store) -> None:

@@ -12,7 +12,7 @@ from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState
-from koalapy.model.commands import CancelAttempt, ForgetAttempt, Hint, SubmitAttempt
+from koalapy.model.commands import CancelAttempt, ForgetAttempt, Hint, RejectRequest, SubmitAttempt
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import (
     AttemptForgotten,
@@ -20,16 +20,22 @@ from koalapy.model.events import (
     CancelRequested,
     ClusterConnected,
     ClusterMeasured,
+    Event,
+    NeighbourConnected,
+    NeighbourJoined,
     PruneRequested,
+    RequestDelegated,
     StoreRestored,
     WorkSubmitted,
 )
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job, Outcome
+from koalapy.model.lease import Lend, Origin
+from koalapy.model.neighbour import Relation
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import AttemptState, ComponentState, Ending, JobState
-from koalapy.model.units import MINUTE, Duration, Instant
+from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
@@ -87,8 +93,8 @@ STATE = ClusterState(measured_at=Instant(1000), total=8, idle=8, ours=0, others=
 REQUEST = Request(name="job", components=(ComponentRequest(processors=4, executable="true"),))
 
 
-def driven(recorder: Recorder, snapshot: Snapshot) -> Driver:
-    engine = Engine(SETTINGS, Policies(worst_fit, fpfs), snapshot)
+def driven(recorder: Recorder, snapshot: Snapshot, settings: Settings = SETTINGS) -> Driver:
+    engine = Engine(settings, Policies(worst_fit, fpfs), snapshot)
     number = recorder.store.next_number
     return Driver(engine, recorder, recorder, recorder, snapshot.outbox, number)
 
@@ -351,3 +357,53 @@ def test_a_sleep_ends_all_sessions_once(driver: Driver, recorder: Recorder) -> N
     driver.step([])
     driver.step([])
     assert recorder.kinds.count("end") == 1
+
+
+class Lender:
+    """A site that lends to nl and paris, whose koalad restarts from its store. `recorder`: of its present koalad."""
+
+    def __init__(self) -> None:
+        self.store, self._number, self._time = MemoryStore(), 0, 0
+        self._settings = replace(SETTINGS, lend=Lend(to=("nl", "paris"), processors=8, strangers=True))
+        self.start()
+        self._deliver(*[NeighbourJoined(neighbour=each, relation=Relation.SIBLING) for each in ("nl", "paris")])
+        self._deliver(*[NeighbourConnected(neighbour=each, instance=f"store-{each}") for each in ("nl", "paris")])
+
+    def start(self) -> None:
+        """The next koalad goes on with what the last one has committed, and with nothing else."""
+        self.store = self.store.reopened()
+        recorder = Recorder(self.store)
+        recorder.time = self._time
+        self._recorder, self._driver = recorder, driven(recorder, self.store.load(), self._settings)
+        self._deliver(ClusterConnected(cluster="alpha", version="1"), ClusterMeasured(cluster="alpha", state=STATE))
+
+    def let_pass(self, duration: Duration) -> None:
+        self._time = self._recorder.time = self._recorder.time + duration
+
+    def answer(self, neighbour: str, lease: int, origin: Origin) -> str:
+        """Let the neighbour ask for more than there is. Returns the code of the rejection."""
+        self._number += 1
+        asked = RequestDelegated(
+            neighbour=neighbour, instance=f"store-{neighbour}", number=self._number, lease=lease, processors=40,
+            walltime=HOUR, origin=origin, dttl=2, within=MINUTE,
+        )  # fmt: skip
+        self._deliver(asked)
+        answers = [each.command for each in self._recorder.sent()]
+        (found,) = [each for each in answers if isinstance(each, RejectRequest) and each.lease == lease]
+        assert found.neighbour == neighbour
+        return found.reason.code
+
+    def _deliver(self, *events: Event) -> None:
+        self._driver.step([Delivery(events)])
+        self._time = self._recorder.time
+
+
+def test_a_request_seen_before_a_restart_is_refused_when_it_comes_again_by_another_neighbour() -> None:
+    lender, origin = Lender(), Origin("delft", 3, 1)
+    assert lender.answer("nl", 1, origin) == "busy"
+    lender.start()
+    assert lender.answer("paris", 1, origin) == "seen"
+    assert lender.answer("paris", 2, origin._replace(round=2)) == "busy"  # its next round is another request
+    lender.let_pass(HOUR)
+    assert lender.answer("paris", 3, origin) == "busy"
+    assert [each.origin for each in lender.store.load().requests_seen] == [origin]  # those of an hour ago are gone

@@ -40,6 +40,13 @@ def _create_state() -> None:
         sa.Column("record", sa.Text, nullable=False),
     )
     op.create_table(
+        "requests_seen",
+        sa.Column("site", sa.Text, primary_key=True),
+        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("round", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("at", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
         "maintenance",
         sa.Column("name", sa.Text, primary_key=True),
         sa.Column("task", sa.Text, nullable=False),
