@@ -21,6 +21,8 @@ SHARED/                         `shared` of the grid file, else ~/.koala
       mpi-rank                  and the program; see wrapper.program.mpi
       output/RANK.out, RANK.err
       work/                     the program's working directory, with the staged files
+        lease/                  of the program of a pilot that holds a lease: the directory of its KCM
+          .koala/               SHARED for that KCM, and for the attempts on the lease
       journal                   the parameters that a Launcher has run; see launcher.journal
 """
 
@@ -30,6 +32,9 @@ from typing import Any, Optional
 
 from koalapy_adapters.files import DISK, Files
 
+LEASE_SHARED = ".koala"  # the shared directory of a lease's KCM, below the directory in which that is started
+_WORK, _LEASE = "work", "lease"
+
 
 def instance_directory(shared: str, instance: str) -> str:
     return os.path.join(shared, instance)
@@ -37,6 +42,21 @@ def instance_directory(shared: str, instance: str) -> str:
 
 def attempt_directory(shared: str, instance: str, tag: str) -> str:
     return os.path.join(shared, instance, tag)
+
+
+def lease_directory(attempt: str) -> str:
+    """Path of the directory in which the lender's KCM on a lease is started. `attempt`: that of the lease's pilot."""
+    return os.path.join(attempt, _WORK, _LEASE)
+
+
+def own_shared(work: str) -> str:
+    """Return the shared directory of the cluster's own user.
+
+    `work`: the working directory of an attempt there, or on a lease there.
+    """
+    shared = os.path.dirname(os.path.dirname(os.path.dirname(work)))
+    above = os.path.join(os.sep, _WORK, _LEASE, LEASE_SHARED)
+    return own_shared(shared[: -len(above)] + os.sep + _WORK) if shared.endswith(above) else shared
 
 
 def relay_file(shared: str, instance: str, cluster: str) -> str:

@@ -11,8 +11,6 @@ from koalapy.model.identity import JobId
 from koalapy.model.pilot import PilotRule, pilot_cluster
 from koalapy.model.request import Isolate, PilotTerms
 
-LENT_DIRECTORY = ".koala"  # the shared directory of a lease's KCM, below that of the lease
-
 # Keys that hold inside an allocation as they do around it. The others are about batch jobs and logins.
 _KEPT = ("setup", "relay", "relay_network", "network", "poll", "shared", "python")
 
@@ -51,11 +49,11 @@ def inside(around: Cluster, job: JobId, terms: PilotTerms) -> Cluster:
 def lent_config(grid: GridFile, cluster: str, job: JobId, terms: PilotTerms) -> dict[str, Any]:
     """Return the fields by which this lender's KCM on a lease knows its cluster; see `cluster_config`.
 
-    `cluster`: that on which the job of the lease's pilot runs. Its KCM's directory is below the one it is started in.
+    `cluster`: that on which the job of the lease's pilot runs. The shared directory is not the lease's own.
     """
     name, around = pilot_cluster(job), grid.clusters[cluster]
     alone = grid.model_copy(update={"clusters": {name: inside(around, job, terms)}})
-    return cluster_config(alone, name) | {"shared": LENT_DIRECTORY}
+    return cluster_config(alone, name)
 
 
 def leased(lender: str, number: int) -> Cluster:

@@ -12,7 +12,7 @@ from koalapy_adapters.connections.bootstrap import DEFAULT_DIRECTORY
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.connections.protocol import Connection
 from koalapy_adapters.frames import MAX_CHUNK
-from koalapy_adapters.layout import attempt_directory
+from koalapy_adapters.layout import LEASE_SHARED, attempt_directory, lease_directory
 from koalapy_adapters.messages import Done, OpenStream, Welcome
 
 from koalapy.coallocation.event_origin import is_elsewhere
@@ -369,10 +369,10 @@ class ClusterLinks:
             raise no_such_cluster(attempt.cluster, file.clusters)
         shared = file.clusters[attempt.cluster].shared or DEFAULT_DIRECTORY
         lent = Lent(
-            home=f"{attempt_directory(shared, self._instance, tag_of(self._instance, attempt.id))}/work/lease",
+            home=lease_directory(attempt_directory(shared, self._instance, tag_of(self._instance, attempt.id))),
             pushed=f"{shared}/bin/{self._packed.digest}.pyz",
             hides=terms.isolate is not Isolate.NONE,
-            config=lent_config(file, attempt.cluster, job.id, terms),
+            config=lent_config(file, attempt.cluster, job.id, terms) | {"shared": LEASE_SHARED},
         )
         return attempt, surroundings(attempt, terms, self._clock.now()), lent
 

@@ -101,17 +101,23 @@ def test_jobs_outlive_koalad_and_both_kcms(koalad: Koalad, cluster: str) -> None
     closed(koalad, cluster, pilot)
 
 
+def filled(koalad: Koalad, cluster: str, other: str, count: int) -> tuple[str, list[int]]:
+    """Open a pilot on which this many jobs run. Returns its name, and the jobs, which may run at `other` later."""
+    pilot = opened(koalad, cluster, shared=True)
+    for name in (SLURM, GRID_ENGINE):
+        koalad.grid.drain_cluster(name)
+    jobs = [koalad.submit(sh(1, "exec sleep 20", walltime="1m")) for _ in range(count)]
+    koalad.until(lambda: all(koalad.job(job)["state"] == "running" for job in jobs))
+    assert {koalad.job(job)["components"][0]["cluster"] for job in jobs} == {pilot}
+    koalad.grid.resume_cluster(other)
+    return pilot, jobs
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", [SLURM, GRID_ENGINE])
 def test_jobs_run_elsewhere_once_the_batch_job_of_a_pilot_is_killed(koalad: Koalad, cluster: str) -> None:
     other = GRID_ENGINE if cluster == SLURM else SLURM
-    pilot = opened(koalad, cluster, shared=True)
-    for name in (SLURM, GRID_ENGINE):
-        koalad.grid.drain_cluster(name)
-    jobs = [koalad.submit(sh(1, "exec sleep 15", walltime="1m")) for _ in range(4)]
-    koalad.until(lambda: all(koalad.job(job)["state"] == "running" for job in jobs))
-    assert {koalad.job(job)["components"][0]["cluster"] for job in jobs} == {pilot}
-    koalad.grid.resume_cluster(other)
+    pilot, jobs = filled(koalad, cluster, other, 4)
     kill(koalad, first_host(koalad, pilot), "pyz")  # wrapper, agent, KCM and servers at once, as if the node had died
     ended = [koalad.end(job) for job in jobs]
     assert {job["state"] for job in ended} == {"done"}
@@ -164,12 +170,7 @@ def test_one_that_is_held_in_its_queue_shows_that_and_is_closed_cleanly(koalad: 
 @pytest.mark.parametrize("cluster", [SLURM, GRID_ENGINE])
 def test_jobs_on_the_second_node_run_elsewhere_once_a_pilot_has_lost_it(koalad: Koalad, cluster: str) -> None:
     other = GRID_ENGINE if cluster == SLURM else SLURM
-    pilot = opened(koalad, cluster, shared=True)
-    for name in (SLURM, GRID_ENGINE):
-        koalad.grid.drain_cluster(name)
-    jobs = [koalad.submit(sh(1, "exec sleep 20", walltime="1m")) for _ in range(8)]
-    koalad.until(lambda: all(koalad.job(job)["state"] == "running" for job in jobs))
-    koalad.grid.resume_cluster(other)
+    pilot, jobs = filled(koalad, cluster, other, 8)
     (_, second) = next(each for each in koalad.grid.pilots() if each["name"] == pilot)["hosts"]
     kill(koalad, second, "pyz")
     ended = [koalad.end(job) for job in jobs]

@@ -7,7 +7,7 @@ in their own way are reset.
 
 import os
 import signal
-from typing import Any, List, Mapping, Sequence
+from typing import Any, Callable, List, Mapping, Sequence
 
 _RESET = (
     signal.SIGPIPE,
@@ -32,26 +32,45 @@ def _spawn(path: bytes, argv: List[bytes], environment: Mapping[bytes, bytes], s
     return pid
 
 
-def _fork(path: bytes, argv: List[bytes], environment: Mapping[bytes, bytes], standard: Sequence[int] = ()) -> int:
-    """Start a program by a fork. The end of a pipe shows that it was executed; else the pipe carries the error."""
+def _lead_group() -> None:
+    os.setpgid(0, 0)
+
+
+def by_fork(
+    path: bytes,
+    argv: List[bytes],
+    environment: Mapping[bytes, bytes],
+    standard: Sequence[int] = (),
+    lead: Callable[[], None] = _lead_group,
+) -> int:
+    """Start a program by a fork; see start_program. `lead` is called in the child, and may raise OSError too.
+
+    The end of a pipe shows that the program was executed; else the pipe carries the error. Raises OSError.
+    """
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become(path, argv, environment, standard, writing)
+        _become(path, argv, environment, standard, writing, lead)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         failed = pipe.read()
     if failed:
         os.waitpid(pid, 0)
-        raise OSError(int(failed), os.strerror(int(failed)))
+        raise os_error(int(failed))
     return pid
 
 
 def _become(
-    path: bytes, argv: List[bytes], environment: Mapping[bytes, bytes], standard: Sequence[int], failed: int
+    path: bytes,
+    argv: List[bytes],
+    environment: Mapping[bytes, bytes],
+    standard: Sequence[int],
+    failed: int,
+    lead: Callable[[], None],
 ) -> None:
+    """Execute the program in the child. Never returns. On a failure the child writes the errno, and exits with 127."""
     try:
-        os.setpgid(0, 0)
+        lead()
         for target, descriptor in enumerate(standard):
             os.dup2(descriptor, target)
         signal.set_wakeup_fd(-1)
@@ -65,6 +84,10 @@ def _become(
         os._exit(127)
 
 
+def os_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
 # (path, argv, environment, standard) -> pid. `standard`: descriptors that become the program's standard input, output
 # and errors, each above 2; without any it inherits those of the caller. Raises OSError if it cannot be started.
-start_program = _fork if _posix_spawn is None else _spawn
+start_program = by_fork if _posix_spawn is None else _spawn

@@ -6,12 +6,13 @@ import stat
 import sys
 from typing import Callable, List, NamedTuple, Sequence
 
+from koalapy_adapters.layout import own_shared
+
 READ_ONLY, WRITABLE, LINK, HIDDEN, PROC, DEV = "read-only", "writable", "link", "hidden", "proc", "dev"
 
 _SYSTEM = ("/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/sys/devices/system")
 _SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus")  # of the whole node, for root to change
 DIRECTORY, FILE = "directory", "file"
-_LEASE = "/lease/.koala"  # a lease's directory for koalapy, below the working directory of its pilot
 
 
 class Mount(NamedTuple):
@@ -76,7 +77,7 @@ def mounts(place: Place, node: Node) -> List[Mount]:
         elif kind:
             found.append(Mount(READ_ONLY, path, path))
     found += [Mount(READ_ONLY, path, path) for path in place.visible if node.look(path)]
-    found += [Mount(HIDDEN, path) for path in (*node.hidden, _shared(place.work)) if _seen_in(found, path)]
+    found += [Mount(HIDDEN, path) for path in (*node.hidden, own_shared(place.work)) if _seen_in(found, path)]
     for path in (*node.python, place.pushed, node.real("/etc/resolv.conf")):
         if node.look(path) and not _seen_in(found, path):
             found.append(Mount(READ_ONLY, path, path))
@@ -94,12 +95,6 @@ def mounts(place: Place, node: Node) -> List[Mount]:
     ]
     unique = {each.target: each for each in found}
     return sorted(unique.values(), key=lambda each: (each.target.count("/"), each.target))
-
-
-def _shared(work: str) -> str:
-    """Return koalapy's directory there: the lender's, if the working directory is of an attempt on a lease."""
-    shared = os.path.dirname(os.path.dirname(os.path.dirname(work)))
-    return _shared(shared[: -len(_LEASE)]) if shared.endswith("/work" + _LEASE) else shared
 
 
 def shows(place: Place, node: Node, path: str) -> bool:

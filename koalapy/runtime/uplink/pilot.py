@@ -15,8 +15,8 @@ from koalapy_adapters.connections.protocol import Channel, Lines
 from koalapy_adapters.connections.shell import quote_path, through_login_shell, with_setup
 from koalapy_adapters.errors import ClusterError, TransientError
 from koalapy_adapters.isolation.terms import Terms
+from koalapy_adapters.layout import LEASE_SHARED
 
-from koalapy.config import LENT_DIRECTORY
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.request import Isolate, PilotTerms
@@ -71,7 +71,7 @@ class Lent(NamedTuple):
 
     def examination(self) -> str:
         """Return the shell command that starts the lease's queue, and prints whether it can be used; see `examined`."""
-        return self._command(f"{LENT_DIRECTORY}/{allocation.DIRECTORY}", 'allocation "$KOALA_LEASE" describe')
+        return self._command(f"{LEASE_SHARED}/{allocation.DIRECTORY}", 'allocation "$KOALA_LEASE" describe')
 
     def _command(self, lease: str, words: str) -> str:
         """Return the command that runs this part of the pushed file in the lease's directory.

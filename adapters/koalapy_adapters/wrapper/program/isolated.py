@@ -7,8 +7,9 @@ from typing import Any, Dict, List, NamedTuple, Sequence
 from koalapy_adapters import clock
 from koalapy_adapters.host import json_lines, signals
 from koalapy_adapters.host.spawn import spawn
+from koalapy_adapters.host.start_program import os_error
 from koalapy_adapters.isolation.walls import Walls
-from koalapy_adapters.wrapper.program.processes import Plan, Started, os_error
+from koalapy_adapters.wrapper.program.processes import Plan, Started
 
 Json = Dict[str, Any]
 

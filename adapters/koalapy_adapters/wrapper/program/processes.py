@@ -2,18 +2,16 @@
 
 import errno
 import os
-import signal
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from koalapy_adapters import clock, layout
 from koalapy_adapters.host.spawn import encoded
-from koalapy_adapters.host.start_program import start_program
+from koalapy_adapters.host.start_program import by_fork, start_program
 from koalapy_adapters.wrapper.program.terminal import Terminal
 
 _KINDS = ("out", "err")
 _LAST_LINES, _LAST_BYTES = 5, 1024  # of standard error, of a process that failed
 RANK_VARIABLE = "KOALA_LOCAL_RANK"  # ranks have it; mpirun and its daemons do not
-_RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 _NO_ROOM = (errno.EAGAIN, errno.ENOMEM)  # for one more process
 
 
@@ -101,13 +99,8 @@ class Prepared:
         for local, files in enumerate(self._files):
             standard, environment = [self._null, *files], self._environment_of(local)
             started = started._replace(at=clock.now())
-            if local == 0 and self._terminal is not None:
-                pid, failed = self._start_in_terminal(self._terminal, environment, standard)
-                started.pids[pid] = local
-                started.errors.extend(failed)
-                continue
             try:
-                started.pids[start_program(self._argv[0], self._argv, environment, standard)] = local
+                started.pids[self._start_one(local, environment, standard)] = local
             except OSError as error:
                 if error.errno in _NO_ROOM:
                     raise
@@ -133,22 +126,13 @@ class Prepared:
             environment[RANK_VARIABLE.encode()] = b"%d" % local
         return environment
 
-    def _start_in_terminal(
-        self, terminal: Terminal, environment: Dict[bytes, bytes], standard: List[int]
-    ) -> Tuple[int, List[OSError]]:
-        """Start the process that has the terminal, by a fork: it leads a session. Returns its pid, and why it failed.
-
-        A process that cannot execute the program ends at once.
-        """
-        standard = terminal.standard(standard)
+    def _start_one(self, local: int, environment: Dict[bytes, bytes], standard: List[int]) -> int:
+        """Start one process, the first one in the terminal if there is any. Returns its pid. Raises OSError."""
+        terminal = self._terminal if local == 0 else None
+        if terminal is None:
+            return start_program(self._argv[0], self._argv, environment, standard)
         environment.setdefault(b"TERM", b"xterm")
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            _execute(self._argv, environment, standard, writing, terminal)
-        os.close(writing)
-        failed = _read_all(reading)
-        return pid, [os_error(int(failed))] if failed else []
+        return by_fork(self._argv[0], self._argv, environment, terminal.standard(standard), terminal.lead)
 
 
 class Started(NamedTuple):
@@ -157,41 +141,6 @@ class Started(NamedTuple):
     pids: Dict[int, int]
     at: int
     errors: List[OSError]
-
-
-def os_error(number: int) -> OSError:
-    return OSError(number, os.strerror(number))
-
-
-def _execute(
-    argv: List[bytes], environment: Dict[bytes, bytes], standard: List[int], failed: int, terminal: Terminal
-) -> None:
-    """In the child: become the program. It never returns; it writes the errno if it fails."""
-    try:
-        if not terminal.begin_session():
-            os.setpgid(0, 0)  # so that a program's `kill 0` does not reach the agent
-        for target, descriptor in enumerate(standard):
-            os.dup2(descriptor, target)
-        signal.set_wakeup_fd(-1)
-        for number in _RESET:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.execve(argv[0], argv, environment)
-    except OSError as error:
-        os.write(failed, b"%d" % (error.errno or 0))
-    finally:
-        os._exit(127)
-
-
-def _read_all(descriptor: int) -> bytes:
-    """Until the child has executed its program, or given up."""
-    data = b""
-    while True:
-        part = os.read(descriptor, 4096)
-        if not part:
-            os.close(descriptor)
-            return data
-        data += part
 
 
 def _try(act: Any, *names: str) -> None:

@@ -56,12 +56,13 @@ class Terminal:
         """Return the program's standard descriptors. `files`: those of a process without a terminal."""
         return [self._far] * 3 if self._has_screen else [self._far, *files[1:]]
 
-    def begin_session(self) -> bool:
-        """In the program's process: make this its controlling terminal. False without a screen."""
+    def lead(self) -> None:
+        """Lead a session whose controlling terminal this is, or a process group without one. Raises OSError."""
         if self._has_screen:
             os.setsid()
             fcntl.ioctl(self._far, termios.TIOCSCTTY, 0)
-        return self._has_screen
+        else:
+            os.setpgid(0, 0)
 
     def started(self, file: int) -> None:
         """Go on, with this output file, which the terminal owns from now on."""
