@@ -22,7 +22,7 @@ def read_grid(
     placement: Collection[str] | None = None,
     policies: Mapping[str, Collection[str]] | None = None,
 ) -> GridFile:
-    """Return the grid file's values. Raises RequestError, which names file, line and key.
+    """Return the grid file's values. Raises RequestError, which names file, place and key.
 
     `source`: the file's name for messages. The other arguments are the registered names; policies are not checked if
     theirs is None. `policies`: further groups by name: those of sweeps (see SWEEP_POLICIES), and of preemption.

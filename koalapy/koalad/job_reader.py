@@ -22,7 +22,7 @@ def reader(grid: CurrentGrid) -> Callable[[JobText], Request]:
     orders = sorted(registered("koalapy.sweep_order"))
 
     def read(job: JobText) -> Request:
-        """Read a submitted text or mapping. Raises RequestError with file, line and key."""
+        """Read a submitted text or mapping. Raises RequestError with file, place and key."""
         _check(job)
         clusters = list(grid.file.clusters)
         if job.job is not None:

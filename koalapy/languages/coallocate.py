@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from koalapy.languages.rsl import document_of_tree
 from koalapy.languages.rsl_tokens import RslText
 from koalapy.languages.rsl_tree import Compound, Operator, Relation, Specification, Text
-from koalapy.languages.xmltext import Element, elements, line_of, name_of, named, read_xml, word_of
+from koalapy.languages.xmltext import Element, elements, name_of, named, place_of, read_xml, word_of
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.document import Document
 
@@ -99,5 +99,6 @@ class _Reader:
 
     def _at(self, element: Element) -> int:
         """Return the offset of the element's line, behind its indentation."""
-        start = self._starts[min(line_of(element), len(self._starts)) - 1]
+        line = place_of(element).line
+        start = self._starts[min(line, len(self._starts)) - 1]
         return start + len(self.rsl.text[start:]) - len(self.rsl.text[start:].lstrip(" \t"))

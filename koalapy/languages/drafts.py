@@ -1,4 +1,4 @@
-"""An intermediate form between a job in another language and koalapy's job file, with the lines of its values."""
+"""An intermediate form between a job in another language and koalapy's job file, with the places of its values."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -8,9 +8,10 @@ from pydantic_core import PydanticCustomError
 from koalapy.languages.paths import as_executable
 from koalapy.languages.redirection import redirecting
 from koalapy.languages.templates import literal
-from koalapy.languages.xmltext import Element, line_of, named
+from koalapy.languages.xmltext import Element, named, place_of
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.document import Document, Path
+from koalapy.model.textfile.place import Place
 
 
 class Mark(NamedTuple):
@@ -52,7 +53,7 @@ class Draft:
     source: str
     job: dict[str, Any] = field(default_factory=dict)
     component: dict[str, Any] = field(default_factory=dict)
-    lines: dict[Path, int] = field(default_factory=dict)
+    places: dict[Path, Place] = field(default_factory=dict)
     executable: Blank | None = None
     arguments: list[Blank] = field(default_factory=list)
     environment: dict[str, Blank] = field(default_factory=dict)
@@ -61,12 +62,12 @@ class Draft:
 
     def of_component(self, key: str, value: object, element: Element) -> None:
         self.component[key] = value
-        self.lines["components", 0, key] = line_of(element)
+        self.places["components", 0, key] = place_of(element)
 
     def of_job(self, key: str, value: object, element: Element) -> None:
-        """Set a key of the job file, and record its line."""
+        """Set a key of the job file, and record its place."""
         self.job[key] = value
-        self.lines[key,] = line_of(element)
+        self.places[key,] = place_of(element)
 
     def blanks(self) -> list[Blank]:
         first = [self.executable] if self.executable else []
@@ -79,7 +80,7 @@ class Draft:
 
     def refusal(self, element: Element, what: str, advice: str, code: str = "not_honoured") -> RequestError:
         """Return an error that names the element and its line. `what`: the rest of the sentence after the name."""
-        return RequestError(code, f"{self.source}:{line_of(element)}: {named(element)} {what}.", advice)
+        return RequestError(code, f"{place_of(element).of(self.source)}: {named(element)} {what}.", advice)
 
     def document(self) -> Document:
         """Return the document in the form of the job file. Raises RequestError for a bad path of a redirected program.
@@ -99,13 +100,13 @@ class Draft:
         component = {**self.component, "executable": argv[0], "arguments": argv[1:]} if words else self.component
         if self.environment:
             component["environment"] = {name: self.written(blank) for name, blank in self.environment.items()}
-        self._take_lines(len(argv) - len(words))
-        return Document(self.source, {**self.job, "components": [component]}, self.lines)
+        self._take_places(len(argv) - len(words))
+        return Document(self.source, {**self.job, "components": [component]}, self.places)
 
-    def _take_lines(self, before: int) -> None:
-        """Record the lines of the program's texts. `before`: number of words that precede the program's own."""
+    def _take_places(self, before: int) -> None:
+        """Record the places of the program's texts. `before`: number of words that precede the program's own."""
         at = ("components", 0)
         for index, blank in enumerate([*([self.executable] if self.executable else []), *self.arguments], before - 1):
-            self.lines[(*at, "executable") if index < 0 else (*at, "arguments", index)] = line_of(blank.element)
+            self.places[(*at, "executable") if index < 0 else (*at, "arguments", index)] = place_of(blank.element)
         for name, blank in self.environment.items():
-            self.lines[*at, "environment", name] = line_of(blank.element)
+            self.places[*at, "environment", name] = place_of(blank.element)

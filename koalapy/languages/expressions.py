@@ -1,7 +1,8 @@
 """Requirements and ranks as values of a job file."""
 
-from koalapy.model.textfile.classad import ClassAdError, Expression, Kind, check_expression, place
+from koalapy.model.textfile.classad import ClassAdError, Expression, Kind, check_expression
 from koalapy.model.textfile.fields import as_text, wrong
+from koalapy.model.textfile.place import place_at
 
 _KINDS = {Kind.NUMBER: "a number", Kind.TEXT: "a text"}
 
@@ -31,6 +32,6 @@ def _checked(value: object) -> Expression:
     try:
         return check_expression(text)
     except ClassAdError as error:
-        line, column = place(text, error.at)
+        line, column = place_at(text, error.at)
         where = f"at column {column}" if "\n" not in text else f"in its line {line}, at column {column}"
         raise wrong(f"is wrong {where}: {error.what}", error.advice, error.code) from None

@@ -19,12 +19,12 @@ from koalapy.model.textfile.classad import (
     Expression,
     Kind,
     Token,
-    place,
     tokens,
     unexpected,
     unquoted,
 )
 from koalapy.model.textfile.document import Document, Path
+from koalapy.model.textfile.place import Place, place_at
 from koalapy.model.textfile.words import listed, shown, use_known
 
 _COMPONENT: Path = ("components", 0)
@@ -97,8 +97,8 @@ def document_of(text: str | bytes, source: str) -> Document:
     try:
         return _Reading(decoded, source, _attributes(decoded)).document()
     except ClassAdError as error:
-        line, column = place(decoded, error.at)
-        raise RequestError(error.code, f"{source}:{line}:{column}: {error.what}.", error.advice) from None
+        where = place_at(decoded, error.at).of(source)
+        raise RequestError(error.code, f"{where}: {error.what}.", error.advice) from None
 
 
 def _decoded(text: str | bytes, source: str) -> str:
@@ -106,8 +106,8 @@ def _decoded(text: str | bytes, source: str) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line, column = place(raw[: error.start].decode("utf-8", "replace"), error.start)
-        message = f"{source}:{line}:{column}: the text is not UTF-8 from here on."
+        where = place_at(raw[: error.start].decode("utf-8", "replace"), error.start).of(source)
+        message = f"{where}: the text is not UTF-8 from here on."
         raise RequestError("not_text", message, "Save the file as UTF-8.") from None
 
 
@@ -130,7 +130,7 @@ def _attributes(text: str) -> dict[str, Attribute]:
         first = checker.index
         value = checker.expression()
         if name.word in found:
-            before, _ = place(text, found[name.word].at)
+            before = place_at(text, found[name.word].at).line
             what = f"{shown(name.text, quote='')} stands here a second time, after line {before}"
             raise ClassAdError(name.at, what, "Remove one of the two.", "duplicate_key")
         found[name.word] = Attribute(name.text, name.at, value, checker.tokens[first : checker.index])
@@ -165,8 +165,7 @@ class _Reading:
         self._text, self._source, self._attributes = text, source, attributes
         self._job: dict[str, Any] = {}
         self._component: dict[str, Any] = {}
-        self._lines: dict[Path, int] = {}
-        self._origins: dict[Path, str] = {}
+        self._places: dict[Path, Place] = {}
 
     def document(self) -> Document:
         handlers: dict[str, Callable[[Attribute], None]] = {
@@ -194,7 +193,7 @@ class _Reading:
         self._interactive()
         self._program()
         self._job["components"] = [self._component]
-        return Document(self._source, self._job, self._lines, self._origins)
+        return Document(self._source, self._job, self._places)
 
     def _refusal(self, found: Attribute, known: Collection[str]) -> ClassAdError:
         names = [_SPELLED.get(each, each) for each in known]
@@ -378,9 +377,7 @@ class _Reading:
         self._mark(path, found.tokens[0].at)
 
     def _mark(self, path: Path, at: int) -> None:
-        line, column = place(self._text, at)
-        self._lines[path] = line
-        self._origins[path] = f"{self._source}:{line}:{column}"
+        self._places[path] = place_at(self._text, at)
 
 
 def _quoted(text: str) -> str:

@@ -12,10 +12,10 @@ from koalapy.languages.jsdl_sweep import SWEEP, read_sweeps
 from koalapy.languages.xmltext import (
     Element,
     elements,
-    line_of,
     name_of,
     named,
     namespace_of,
+    place_of,
     read_xml,
     text_of,
     word_of,
@@ -39,9 +39,9 @@ def document_of(text: str | bytes, source: str) -> Document:
     """Return the job in the form of koalapy's job file. Raises RequestError."""
     root = read_xml(text, source)
     if (namespace_of(root), name_of(root)) != (JSDL, "JobDefinition"):
-        message = f"{source}:{line_of(root)}: the file is XML, but {named(root)} begins no JSDL."
+        message = f"{place_of(root).of(source)}: the file is XML, but {named(root)} begins no JSDL."
         raise RequestError("no_jsdl", message, f'Begin with <JobDefinition xmlns="{JSDL}">.')
-    draft = Draft(source, lines={(): line_of(root)})
+    draft = Draft(source, places={(): place_of(root)})
     sweeps = [child for child in elements(root) if namespace_of(child) == SWEEP]
     for sweep in sweeps:
         root.remove(sweep)  # an XPath is evaluated on the job without its sweeps

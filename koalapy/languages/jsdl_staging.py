@@ -4,7 +4,7 @@ import posixpath
 
 from koalapy.languages.drafts import Blank, Draft, Staging
 from koalapy.languages.paths import landing, path_of_uri, staged_out_to
-from koalapy.languages.xmltext import Element, elements, line_of, name_of, word_of
+from koalapy.languages.xmltext import Element, elements, name_of, place_of, word_of
 from koalapy.model.textfile.words import shown
 
 _SUPPORTED = ("FileName", "CreationFlag", "DeleteOnTermination", "Source", "Target")
@@ -50,8 +50,8 @@ def _stage_out(draft: Draft, element: Element, path: str, place: str) -> None:
 
 def _add(draft: Draft, key: str, value: object, element: Element) -> None:
     listed = draft.job.setdefault(key, [])
-    draft.lines.setdefault((key,), line_of(element))
-    draft.lines[key, len(listed)] = line_of(element)
+    draft.places.setdefault((key,), place_of(element))
+    draft.places[key, len(listed)] = place_of(element)
     listed.append(value)
 
 

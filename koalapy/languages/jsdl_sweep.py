@@ -13,7 +13,7 @@ from lxml import etree
 
 from koalapy.languages.drafts import Blank, Draft, Mark
 from koalapy.languages.parameters import MOST_NAMES
-from koalapy.languages.xmltext import Element, elements, line_of, name_of, named, namespace_of, text_of, word_of
+from koalapy.languages.xmltext import Element, elements, name_of, named, namespace_of, place_of, text_of, word_of
 from koalapy.languages.xpaths import is_costly
 from koalapy.model.counts import counted_as
 from koalapy.model.textfile.words import shown
@@ -40,10 +40,10 @@ def read_sweeps(draft: Draft, root: Element, sweeps: list[Element]) -> None:
             name, values = _assign(draft, root, assignment, parameters)
             parameters[name] = values
             groups[-1].append(name)
-            draft.lines["parameters", name] = line_of(assignment)
+            draft.places["parameters", name] = place_of(assignment)
     if parameters:
         draft.job["parameters"], draft.job["combine"] = parameters, groups
-        draft.lines["parameters",] = draft.lines["combine",] = line_of(sweeps[0])
+        draft.places["parameters",] = draft.places["combine",] = place_of(sweeps[0])
 
 
 def _check_effort(draft: Draft, root: Element, sweeps: list[Element]) -> None:
@@ -88,9 +88,8 @@ def _assign(draft: Draft, root: Element, assignment: Element, known: dict[str, A
     name = _name(draft, targets[0].blank, known)
     for target in targets:
         if any(mark.start < target.end and target.start < mark.end for mark in target.blank.marks):
-            what = (
-                f"selects {named(target.blank.element)} in line {line_of(target.blank.element)}, which varies already"
-            )
+            taken = target.blank.element
+            what = f"selects {named(taken)} in line {place_of(taken).line}, which varies already"
             raise draft.refusal(target.node, what, "Assign each text, or each part of it, once.", "assigned_twice")
         target.blank.marks.append(Mark(target.start, target.end, name))
     return name, _values(draft, functions[0])

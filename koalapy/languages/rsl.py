@@ -44,7 +44,7 @@ def document_of_tree(rsl: RslText, tree: Specification) -> Document:
     if reading.waits is not None:
         what = "wait names jobs of a multistage request, and this is one job"
         raise rsl.refusal(reading.waits.at, what, "Write *(…)(…), or koala submit --after ID.", "not_honoured")
-    return Document(rsl.source, reading.job, reading.lines, reading.origins)
+    return Document(rsl.source, reading.job, reading.places)
 
 
 def _check_operators(rsl: RslText, request: Specification, outer: Operator = Operator.MULTISTAGE) -> None:
@@ -87,14 +87,13 @@ def _flow(rsl: RslText, evaluation: Evaluation, tree: Compound, outer: Scope, se
     whole = _stage(flow, jobs, tree, outer, sent=sent)
     names = [reading.job.setdefault("name", str(place)) for place, reading in enumerate(jobs, 1)]
     order = _explicit_order(rsl, jobs) if any(each.waits is not None for each in jobs) else implicit_order(whole)
-    found = Document(rsl.source, {**flow.job, "jobs": [each.job for each in jobs]}, flow.lines, flow.origins)
+    found = Document(rsl.source, {**flow.job, "jobs": [each.job for each in jobs]}, flow.places)
     for place, reading in enumerate(jobs):
         if after := order[place]:
             reading.job["after"] = [names[each] for each in after]
         if reading.waits is not None:
             reading.mark(("after",), reading.waits.at)
-        flow.lines.update({("jobs", place, *path): line for path, line in reading.lines.items()})
-        flow.origins.update({("jobs", place, *path): origin for path, origin in reading.origins.items()})
+        flow.places.update({("jobs", place, *path): each for path, each in reading.places.items()})
     return found
 
 
@@ -140,7 +139,7 @@ def _subtree(flow: Reading, tree: Compound, outer: Scope) -> Reading | None:
     if not any(site_named_by(each) for each in own):
         return None
     inner = _flow(flow.rsl, flow.evaluation, tree, outer, sent=True)
-    found = Reading(flow.rsl, flow.evaluation, dict(inner.data), dict(inner.lines), dict(inner.origins))
+    found = Reading(flow.rsl, flow.evaluation, dict(inner.data), dict(inner.places))
     for attribute in own:
         if attribute.key == CONTACT:
             read_contact(found, ComponentAttributes(tree.at), attribute)
@@ -202,7 +201,7 @@ def _attributes(reading: Reading, request: Specification, outer: Scope) -> Itera
     seen: dict[str, Attribute] = {}
     for attribute in _nested_attributes(reading, request, outer):
         if attribute.key in seen:
-            what = f"stands here a second time, after line {reading.rsl.line(seen[attribute.key].at)}"
+            what = f"stands here a second time, after line {reading.rsl.place(seen[attribute.key].at).line}"
             raise reading.refusal(attribute, what, "Remove one of the two.", "duplicate_key")
         seen[attribute.key] = attribute
         yield attribute

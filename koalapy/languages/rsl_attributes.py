@@ -13,6 +13,7 @@ from koalapy.languages.rsl_tokens import RslText
 from koalapy.languages.rsl_values import Evaluated, Evaluation, Group, Word, canonical
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.document import Path, Plain
+from koalapy.model.textfile.place import Place
 from koalapy.model.textfile.words import listed, shown, use_known
 
 _REMOVE = "Remove it."
@@ -59,19 +60,18 @@ class Reading:
     rsl: RslText
     evaluation: Evaluation
     job: dict[str, Any] = field(default_factory=lambda: {"components": []})
-    lines: dict[Path, int] = field(default_factory=dict)
-    origins: dict[Path, str] = field(default_factory=dict)
+    places: dict[Path, Place] = field(default_factory=dict)
     communicates: bool = False  # whether a component does
     waits: Waits | None = None
 
     def mark(self, path: Path, at: int) -> None:
         """Record the place of a value."""
-        self.lines[path], self.origins[path] = self.rsl.line(at), self.rsl.where(at)
+        self.places[path] = self.rsl.place(at)
 
     def of_job(self, key: str, value: object, at: int) -> None:
         """Set a key of the job file. Raises RequestError if it is set already."""
         if key in self.job:
-            what = f"{key} of the job stands here a second time, after line {self.lines[key,]}"
+            what = f"{key} of the job stands here a second time, after line {self.places[key,].line}"
             raise self.rsl.refusal(at, what, "Remove one of the two.", "duplicate_key")
         self.job[key] = value
         self.mark((key,), at)

@@ -78,8 +78,8 @@ def _syntax_error(rsl: RslText, error: UnexpectedToken) -> RequestError:
         advice = f"Quote {error.token} if it is text; a request in a group needs parentheses."
     before = takewhile(lambda token: token.at < at, tokens(rsl))
     if stages := [token.at - 1 for token in before if token.kind is Kind.PREFIX and rsl.is_stage(token.at - 1)]:
-        place = rsl.where(stages[-1]).removeprefix(f"{rsl.source}:")
-        advice = f"If the (*( at {place} begins a comment, write a blank behind its *: here it is an operator."
+        line, column = rsl.place(stages[-1])
+        advice = f"If the (*( at {line}:{column} begins a comment, write a blank behind its *: here it is an operator."
     return rsl.refusal(at, f"{what} where {listed(belongs)} belongs", advice)
 
 

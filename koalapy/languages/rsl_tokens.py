@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile import MAX_BYTES
+from koalapy.model.textfile.place import Place
 from koalapy.model.textfile.words import shown
 
 MOST_TOKENS = 250_000
@@ -47,18 +48,14 @@ class RslText:
         self.source = source
         self.text = self._decoded(text)
 
-    def line(self, at: int) -> int:
-        """Return the line of an offset, from 1."""
-        return bisect_left(self._line_ends, at) + 1
-
-    def where(self, at: int) -> str:
-        """Return the place of an offset, such as `job.rsl:3:12`."""
-        line = self.line(at)
-        return f"{self.source}:{line}:{at - (self._line_ends[line - 2] if line > 1 else -1)}"
+    def place(self, at: int) -> Place:
+        """Return the place of an offset."""
+        line = bisect_left(self._line_ends, at) + 1
+        return Place(line, at - (self._line_ends[line - 2] if line > 1 else -1))
 
     def refusal(self, at: int, what: str, advice: str, code: str = "syntax") -> RequestError:
         """Return an error for this place. `what` is a sentence without its full stop."""
-        return RequestError(code, f"{self.where(at)}: {what}.", advice)
+        return RequestError(code, f"{self.place(at).of(self.source)}: {what}.", advice)
 
     def is_stage(self, at: int) -> bool:
         """Whether a parenthesis, `*` and a group stand here: a multistage request, where a request may stand."""

@@ -7,6 +7,7 @@ from lxml import etree
 
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile import MAX_BYTES
+from koalapy.model.textfile.place import Place, place_at
 from koalapy.model.textfile.words import shown
 
 Element = etree._Element
@@ -21,8 +22,9 @@ def read_xml(text: str | bytes, source: str) -> Element:
         message = f"{source} has {len(data):,} bytes, more than {MAX_BYTES:,}."
         raise RequestError("too_large", message, "Put long lists of values into a file, and name it in a YAML job.")
     if found := re.search(rb"<!(DOCTYPE|ENTITY)", data):
-        line = data.count(b"\n", 0, found.start()) + 1
-        message = f"{source}:{line}: the file declares a document type or entities, which are not read."
+        before = data[: found.start()].decode("utf-8", "replace")
+        where = place_at(before, len(before)).of(source)
+        message = f"{where}: the file declares a document type or entities, which are not read."
         raise RequestError("entities", message, "Remove the <!DOCTYPE …>, and write out what its entities stand for.")
     return _parsed(data, source)
 
@@ -56,9 +58,10 @@ def named(element: Element) -> str:
     return shown(f"{element.prefix}:{name_of(element)}" if element.prefix else name_of(element), quote="")
 
 
-def line_of(element: Element) -> int:
+def place_of(element: Element) -> Place:
+    """Return the line of the element. lxml does not keep the column."""
     line = element.sourceline
-    return line if isinstance(line, int) else 0
+    return Place(line if isinstance(line, int) else 0)
 
 
 def _parsed(data: bytes, source: str) -> Element:

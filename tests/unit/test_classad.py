@@ -10,8 +10,8 @@ from koalapy.model.textfile.classad import (
     Kind,
     check_expression,
     in_classad,
-    place,
 )
+from koalapy.model.textfile.place import place_at
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_constant_is_known_as_one(text: str, kind: Kind | None) -> None:
 def test_a_mistake_is_named_with_its_place(text: str, where: tuple[int, int], code: str) -> None:
     with pytest.raises(ClassAdError) as caught:
         check_expression(text)
-    assert (place(text, caught.value.at), caught.value.code) == (where, code)
+    assert (place_at(text, caught.value.at), caught.value.code) == (where, code)
     assert caught.value.what.isprintable()
     assert caught.value.advice.endswith((".", "?"))
 

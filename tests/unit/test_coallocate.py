@@ -72,7 +72,7 @@ def test_jobs_may_wait_by_number() -> None:
         ("<coallocate>" * (MOST_DEPTH + 1) + "</coallocate>" * (MOST_DEPTH + 1), "stands inside of 100 others"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_named_with_its_line(text: str, words: str) -> None:
+def test_a_mistake_is_named_with_its_place(text: str, words: str) -> None:
     assert words in refused(text).message
 
 

@@ -1,5 +1,6 @@
 """The file of a flow: the jobs in it, the order that their names give, and the mistakes in it."""
 
+import re
 from typing import Any
 
 import pytest
@@ -63,12 +64,15 @@ def test_a_flow_written_as_a_mapping_is_read_again_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("jobs: [{name: a, ONE},\n {name: a, ONE}]", ("tree.yaml:2: jobs.1.name is", "which jobs.0 is named already")),
-        ("jobs:\n- {name: a, ONE, after: [bb]}\n- {name: b, ONE}", ("tree.yaml:2: jobs.0.after.0 is", "no job")),
-        ("jobs:\n- {name: a, ONE, after: [a]}", ("tree.yaml:2: jobs.0.after closes a circle:", "waits for")),
+        (
+            "jobs: [{name: a, ONE},\n {name: a, ONE}]",
+            ("tree.yaml:2:3: jobs.1.name is", "jobs.0 is named already"),
+        ),
+        ("jobs:\n- {name: a, ONE, after: [bb]}\n- {name: b, ONE}", ("tree.yaml:2:74: jobs.0.after.0 is", "no job")),
+        ("jobs:\n- {name: a, ONE, after: [a]}", ("tree.yaml:2:66: jobs.0.after closes a circle:", "waits for")),
         ("jobs: []", ("jobs is empty",)),
         ("jobs: [{ONE}]", ("jobs.0.name is missing",)),
-        ("jobs: [{name: a, ONE}]\nstages: [[a], [a]]", ("tree.yaml:2: stages.1.0 is", "stands in stages.0")),
+        ("jobs: [{name: a, ONE}]\nstages: [[a], [a]]", ("tree.yaml:2:16: stages.1.0 is", "stands in stages.0")),
         ("jobs: [{name: a, ONE}]\nstages: [[x]]", ("stages.0.0 is", "no job")),
         ("jobs: [{name: a, ONE, parameters: {x: [1]}}]", ("jobs.0.parameters makes a sweep",)),
         ("jobs: [{name: a, ONE, on_error: -1}]", ("jobs.0.on_error is -1",)),
@@ -76,10 +80,11 @@ def test_a_flow_written_as_a_mapping_is_read_again_as_it_was() -> None:
         ("jobs: [{name: a, ONE}]\nafter: [a]", ("after.0 is",)),
     ],
 )
-def test_a_mistake_is_named_with_its_line(text: str, words: tuple[str, ...]) -> None:
+def test_a_mistake_is_named_with_its_place(text: str, words: tuple[str, ...]) -> None:
     error = refused(text)
     for each in words:
         assert each in error.reason.message
+    assert re.match(r"tree\.yaml:\d+:\d+: ", error.reason.message)
     assert error.reason.advice
 
 

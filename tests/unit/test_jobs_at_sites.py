@@ -97,8 +97,8 @@ def test_a_job_by_itself_names_a_site_and_clusters_of_that_site() -> None:
 @pytest.mark.parametrize(
     ("read", "text", "words"),
     [
-        (yaml, "site: lyon\nstage_in: [x]\nONE", "tree.yaml:1: the file stages files in, which are not brought"),
-        (yaml, "jobs:\n- {name: a, site: lyon, stage_out: [x], ONE}", "tree.yaml:2: jobs.0 brings files home"),
+        (yaml, "site: lyon\nstage_in: [x]\nONE", "tree.yaml:1:1: the file stages files in, which are not brought"),
+        (yaml, "jobs:\n- {name: a, site: lyon, stage_out: [x], ONE}", "tree.yaml:2:3: jobs.0 brings files home"),
         (yaml, "jobs:\n- {name: a, site: lyon, keep_output: home, ONE}", "jobs.0 brings files home"),
         (yaml, "site: lyon\ninteractive: true\nONE", "the file is interactive"),
         (
@@ -110,15 +110,15 @@ def test_a_job_by_itself_names_a_site_and_clusters_of_that_site() -> None:
         (
             yaml,
             "jobs:\n- name: a\n  jobs: [{name: c, ONE}]",
-            "tree.yaml:3: jobs.0.jobs stand inside of a job that names",
+            "tree.yaml:3:3: jobs.0.jobs stand inside of a job that names",
         ),
         (yaml, "jobs:\n- {name: a, site: b, priority: 3, jobs: [{name: c, ONE}]}", "jobs.0.priority is of a job with"),
         (yaml, "jobs:\n- {name: a, stages: [[a]], ONE}", "jobs.0.stages belongs to a job with `jobs`"),
-        (yaml, "jobs:\n- {name: a}", "tree.yaml:2: jobs.0.components is missing"),
+        (yaml, "jobs:\n- {name: a}", "tree.yaml:2:3: jobs.0.components is missing"),
         (
             yaml,
             "jobs:\n- name: a\n  site: b\n  jobs:\n  - {name: c, after: [d], ONE}",
-            "tree.yaml:5: jobs.0.jobs.0.after",
+            "tree.yaml:5:23: jobs.0.jobs.0.after",
         ),
         (
             yaml,

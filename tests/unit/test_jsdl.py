@@ -332,8 +332,8 @@ LAUGHS = """<?xml version="1.0"?>
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (LAUGHS, "job.jsdl:2: the file declares a document type or entities, which are not read."),
-        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "job.jsdl:1: the file declares a document type"),
+        (LAUGHS, "job.jsdl:2:1: the file declares a document type or entities, which are not read."),
+        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "job.jsdl:1:1: the file declares a document type"),
         ('<!DOCTYPE a [<!ENTITY % x SYSTEM "http://h/x">%x;]><a/>', "declares a document type"),
         (b"\xff\xfe<\x00!\x00D\x00", "this is not XML"),
         (jsdl().encode("utf-16"), "this is not XML"),

@@ -68,7 +68,7 @@ def test_a_label_that_is_none_is_refused_in_a_sentence(key: str, value: str, wor
 def test_the_line_of_a_label_is_named() -> None:
     with pytest.raises(RequestError) as caught:
         job("labels:\n  fine: 1\n  not fine: 2\n")
-    assert message(caught.value) == f"job.yaml:5: labels.not fine has an invalid key. {KEY_ADVICE}"
+    assert message(caught.value) == f"job.yaml:5:3: labels.not fine has an invalid key. {KEY_ADVICE}"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_job_has_at_most_32_labels_wherever_they_come_from() -> None:
     lines = "".join(f"  {key}: {value}\n" for key, value in many)
     with pytest.raises(RequestError) as caught:
         job(f"labels:\n{lines}")
-    assert message(caught.value) == "job.yaml:3: labels has 33 labels, more than 32. Remove some."
+    assert message(caught.value) == "job.yaml:3:1: labels has 33 labels, more than 32. Remove some."
     assert joined(tuple(many[:31]), many[31:32]) == tuple(many[:32])
     with pytest.raises(RequestError) as caught:
         joined(tuple(many[:32]), many[32:])

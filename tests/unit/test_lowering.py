@@ -101,7 +101,7 @@ def test_job_files_and_rsl_mean_it_alike() -> None:
 @pytest.mark.parametrize(
     ("processors", "words"),
     [
-        ("{want: 4, least: 5}", "job.yaml:1: components.0.processors wants 4, fewer than the least, 5"),
+        ("{want: 4, least: 5}", "job.yaml:1:15: components.0.processors wants 4, fewer than the least, 5"),
         ("{want: 4}", "components.0.processors needs both want and least"),
         ("{want: 4, last: 5}", "components.0.processors has the unknown key last"),
         ("{want: 4, least: 0}", "components.0.processors is 0"),

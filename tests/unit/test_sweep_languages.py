@@ -283,8 +283,8 @@ def test_a_mistake_in_the_program_is_explained(arguments: list[str], words: str)
 
 
 JOBS = [
-    ("parameters: {x: 10:1}\n", "job.yaml:2: parameters.x is '10:1', and steps"),
-    ("parameters:\n  x: 1:2\n  y: 2\n", "job.yaml:4: parameters.y is used nowhere."),
+    ("parameters: {x: 10:1}\n", "job.yaml:2:14: parameters.x is '10:1', and steps"),
+    ("parameters:\n  x: 1:2\n  y: 2\n", "job.yaml:4:3: parameters.y is used nowhere."),
     ("parameters: {x: 1, x: 2}\n", "parameters.x stands here a second time"),
     ("parameters: {}\n", "parameters is empty."),
     ("parameters: [1]\n", "parameters is a list where keys and values belong."),
@@ -301,8 +301,8 @@ JOBS = [
     ("parameters: {x: {fiel: names}}\n", "parameters.x.fiel is not a known key. Did you mean file?"),
     ("parameters: {x: {file: table.csv, column: tmp}}\n", "'tmp', which table.csv does not have. Did you mean temp?"),
     ("parameters: {x: {file: /etc/../x}}\n", "cannot be read: No such file"),
-    ("parameters: {x: 1:2}\nstage_out: [a]\n", "job.yaml:3: stage_out.0 is 'a', the same path for several"),
-    ("parameters: {x: 1:2}\ncombine: zipp\n", "job.yaml:3: combine is 'zipp'. Write cross, zip, or lists"),
+    ("parameters: {x: 1:2}\nstage_out: [a]\n", "job.yaml:3:13: stage_out.0 is 'a', the same path for several"),
+    ("parameters: {x: 1:2}\ncombine: zipp\n", "job.yaml:3:1: combine is 'zipp'. Write cross, zip, or lists"),
     ("parameters: {x: 1:2}\ncombine: [[x, q]]\n", "combine names 'q', which is not a parameter."),
     ("parameters: {x: 1:2}\ncombine: [[x], [x]]\n", "combine names x twice."),
     ("combine: zip\n", "combine needs parameters."),
@@ -331,7 +331,7 @@ def test_zip_refuses_parameters_of_different_lengths() -> None:
     [
         ("components: [{processors: 2, executable: a}]\n", "processors is 2, but each parameter is one process of 1."),
         ("components: [{processors: 1, executable: a}, {processors: 1, executable: a}]\n", "components are 2, but"),
-        ("components: [{processors: 1, executable: '{y}'}]\n", "job.yaml:1: components.0.executable uses {y}"),
+        ("components: [{processors: 1, executable: '{y}'}]\n", "job.yaml:1:30: components.0.executable uses {y}"),
         ("components: [{processors: 1, executable: 'a', environment: {E: '{y}'}}]\n", "environment.E uses {y}"),
     ],
 )
@@ -640,7 +640,7 @@ def test_stage_in_expands_names_of_parameters() -> None:
     many = refused(lambda: with_staged(job(text % '["in-{z}"]', used)))
     assert "stage_in has 'in-{z}', which is 100,000 files, more than 1,000." in str(many)
     assert "600,000 files" in str(refused(lambda: with_staged(job(text % '["in-{#}"]', used))))
-    assert "job.yaml:3: stage_in.0 uses {q}, which is not a parameter." in str(refused(job, text % '["{q}"]', used))
+    assert "job.yaml:3:12: stage_in.0 uses {q}, which is not a parameter." in str(refused(job, text % '["{q}"]', used))
     assert "stage_in.0 is 'a{', which has a lone {" in str(refused(job, text % '["a{"]', used))
 
 

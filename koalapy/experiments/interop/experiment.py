@@ -159,7 +159,7 @@ class Experiment(Section):
 
 
 def read_experiment(text: str, source: str) -> Experiment:
-    """Return the experiment in a file. Raises RequestError, which names file, line and key."""
+    """Return the experiment in a file. Raises RequestError, which names file, place and key."""
     return validate(Experiment, read_document(text, source), {})
 
 

@@ -51,7 +51,7 @@ class System:
 
 
 def read_system(text: str, source: str) -> System:
-    """Return the system in a file. Raises RequestError, which names file, line and key."""
+    """Return the system in a file. Raises RequestError, which names file, place and key."""
     file = validate(_SystemFile, read_document(text, source), {})
     parents = {name: site.parent for name, site in file.sites.items()}
     for name, parent in parents.items():

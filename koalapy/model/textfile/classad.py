@@ -5,7 +5,6 @@ evaluated here. Names of attributes and functions have no upper and lower case.
 """
 
 import re
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -94,13 +93,6 @@ _TOKENS = re.compile(
       |(?P<sign>=\?=|=!=|>>>|<<|>>|<=|>=|==|!=|&&|\|\||/(?!\*)|[-+*%!~<>&|^?:.,;=(){}\[\]])""",
     re.VERBOSE | re.DOTALL,
 )
-
-
-def place(text: str, at: int) -> tuple[int, int]:
-    """Return the line and the column of an offset, both from 1."""
-    ends = [found.start() for found in re.finditer("\n", text)]
-    line = bisect_left(ends, at)
-    return line + 1, at - (ends[line - 1] if line else -1)
 
 
 def tokens(text: str) -> list[Token]:

@@ -1,4 +1,4 @@
-"""Read the text of a YAML file into plain values, with the line of each of them.
+"""Read the text of a YAML file into plain values, with the place of each of them.
 
 The schema decides what a scalar means, not YAML. All that stands without quotes is `Plain` text: an account 007, a time
 1:30 or the word `no` arrive as they were written. Aliases, tags and several documents are refused.
@@ -12,6 +12,7 @@ import yaml
 
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile import MAX_BYTES
+from koalapy.model.textfile.place import Place
 from koalapy.model.textfile.syntax import syntax_error
 from koalapy.model.textfile.words import shown
 
@@ -37,20 +38,19 @@ class Document:
 
     source: str
     data: Any
-    lines: Mapping[Path, int] = field(default_factory=dict)
+    places: Mapping[Path, Place] = field(default_factory=dict)
     origins: Mapping[Path, str] = field(default_factory=dict)
 
-    def line(self, path: Path) -> int:
-        """Return the line of the value, or of what contains it, from 1; 0 if the values come from no file."""
-        return next((self.lines[start] for start in _prefixes(path) if start in self.lines), 0)
+    def place(self, path: Path) -> Place:
+        """Return the place of the value or its key, or of what contains it; none if the values come from no file."""
+        return next((self.places[start] for start in _prefixes(path) if start in self.places), Place())
 
     def where(self, path: Path) -> str:
-        """Return the place of the value, such as `grid.yaml:12`, or its other origin."""
+        """Return the place of the value, such as `grid.yaml:12:5`, or its other origin."""
         for start in _prefixes(path):
             if start in self.origins:
                 return self.origins[start]
-        line = self.line(path)
-        return f"{self.source}:{line}" if line else self.source
+        return self.place(path).of(self.source)
 
     def with_value(self, path: Path, value: Any, origin: str) -> "Document":
         """Return the document with another value. Raises KeyError, IndexError or TypeError if `path` has no place."""
@@ -82,9 +82,9 @@ def read_document(text: str | bytes, source: str) -> Document:
     if data is None:
         raise RequestError("empty_file", f"{source} is empty.", "Write at least its required keys.")
     if not isinstance(data, dict):
-        message = f"{source}:1: the file holds {kind_of(data)} where keys and values belong."
+        message = f"{reader.places[()].of(source)}: the file holds {kind_of(data)} where keys and values belong."
         raise RequestError("not_a_mapping", message, "Write lines such as `key: value`.")
-    return Document(source, data, reader.lines)
+    return Document(source, data, reader.places)
 
 
 def read_value(text: str, source: str) -> Any:
@@ -111,7 +111,7 @@ class _Reader:
     """A builder of one document's values from the parser's events. Its methods raise RequestError."""
 
     def __init__(self, text: str, source: str) -> None:
-        self.lines: dict[Path, int] = {}
+        self.places: dict[Path, Place] = {}
         self._source = source
         self._events = _events(text, source)
         self._values = 0
@@ -130,7 +130,7 @@ class _Reader:
 
     def _value(self, event: Any, path: Path) -> Any:
         self._check(event, path)
-        self.lines.setdefault(path, _line(event))
+        self.places.setdefault(path, _place(event.start_mark))
         if isinstance(event, yaml.MappingStartEvent):
             return self._mapping(path)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -145,7 +145,7 @@ class _Reader:
             key = self._key(event, path)
             if key in mapping:
                 raise self._twice(event, (*path, key))
-            self.lines[*path, key] = _line(event)
+            self.places[*path, key] = _place(event.start_mark)
             mapping[key] = self._value(next(self._events), (*path, key))
         return mapping
 
@@ -179,16 +179,16 @@ class _Reader:
                 "Quote it if it is text; tags are not read.",
             )
         if len(path) >= MAX_DEPTH:
-            raise _too_deep(self._source, _line(event))
+            raise _too_deep(self._source, event.start_mark)
         if self._values > MAX_VALUES:
             raise self._refusal("too_large", event, f"the file holds over {MAX_VALUES} values", "Write a shorter file.")
 
     def _twice(self, event: Any, path: Path) -> RequestError:
-        what = f"{dotted(path)} stands here a second time, after line {self.lines[path]}"
+        what = f"{dotted(path)} stands here a second time, after line {self.places[path].line}"
         return self._refusal("duplicate_key", event, what, "Remove one of the two.")
 
     def _refusal(self, code: str, event: Any, what: str, advice: str) -> RequestError:
-        return RequestError(code, f"{self._source}:{_line(event)}: {what}.", advice)
+        return RequestError(code, f"{_place(event.start_mark).of(self._source)}: {what}.", advice)
 
 
 def dotted(path: Path) -> str:
@@ -206,15 +206,15 @@ def _events(text: str, source: str) -> Iterator[Any]:
         yield from yaml.parse(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         if error.problem == "exceeded maximum nesting depth" and error.problem_mark is not None:
-            raise _too_deep(source, error.problem_mark.line + 1) from error
+            raise _too_deep(source, error.problem_mark) from error
         raise syntax_error(error, text, source) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise syntax_error(error, text, source) from error
 
 
-def _too_deep(source: str, line: int) -> RequestError:
+def _too_deep(source: str, mark: Any) -> RequestError:
     """Return the error for a file with more than MAX_DEPTH levels."""
-    message = f"{source}:{line}: more than {MAX_DEPTH} levels are nested."
+    message = f"{_place(mark).of(source)}: more than {MAX_DEPTH} levels are nested."
     return RequestError("too_deep", message, "Write a flatter file.")
 
 
@@ -237,8 +237,8 @@ def _not_text(source: str) -> RequestError:
     return RequestError("not_text", message, "Save the file as text in UTF-8.")
 
 
-def _line(event: Any) -> int:
-    return int(event.start_mark.line) + 1
+def _place(mark: Any) -> Place:
+    return Place(mark.line + 1, mark.column + 1)
 
 
 def _prefixes(path: Path) -> Iterator[Path]:

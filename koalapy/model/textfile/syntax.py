@@ -1,20 +1,12 @@
 """Syntax errors of YAML in words that a person can act on, with line and column."""
 
 import re
-from typing import NamedTuple
 
 import yaml
 
 from koalapy.model.errors import RequestError
+from koalapy.model.textfile.place import Place
 from koalapy.model.textfile.words import shown
-
-
-class _Place(NamedTuple):
-    """A line and a column, both from 1, as editors count."""
-
-    line: int
-    column: int
-
 
 # Words of libyaml's and PyYAML's own parser, what they mean, and what helps. The first that is contained counts.
 _MEANINGS = (
@@ -58,18 +50,18 @@ def syntax_error(error: Exception, text: str, source: str) -> RequestError:
     """Return the error for what PyYAML could not read, in koalapy's words."""
     place = _place(error, text)
     what, advice = _meaning(error, text, place)
-    return RequestError("syntax", f"{source}:{place.line}:{place.column}: {what}.", advice)
+    return RequestError("syntax", f"{place.of(source)}: {what}.", advice)
 
 
-def _place(error: Exception, text: str) -> _Place:
+def _place(error: Exception, text: str) -> Place:
     if isinstance(error, yaml.MarkedYAMLError):
         return _marked(error, text)
     bad = _UNREADABLE.search(text)
     start = bad.start() if bad else 0
-    return _Place(text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
+    return Place(text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
 
 
-def _marked(error: yaml.MarkedYAMLError, text: str) -> _Place:
+def _marked(error: yaml.MarkedYAMLError, text: str) -> Place:
     """Return the place of the error.
 
     If the error shows only at the end of the text, the place is where the unended part begins.
@@ -77,11 +69,11 @@ def _marked(error: yaml.MarkedYAMLError, text: str) -> _Place:
     written = text.rstrip().split("\n")
     for mark in (error.problem_mark, error.context_mark):
         if mark and mark.line < len(written):
-            return _Place(mark.line + 1, mark.column + 1)
-    return _Place(len(written), len(written[-1]))
+            return Place(mark.line + 1, mark.column + 1)
+    return Place(len(written), len(written[-1]))
 
 
-def _meaning(error: Exception, text: str, place: _Place) -> tuple[str, str]:
+def _meaning(error: Exception, text: str, place: Place) -> tuple[str, str]:
     line = _line(text, place.line)
     if isinstance(error, yaml.reader.ReaderError):
         return _CONTROL

@@ -1,4 +1,4 @@
-"""Validate a document by its schema. What does not fit becomes one error that names file, line and key."""
+"""Validate a document by its schema. What does not fit becomes one error that names file, place and key."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -35,7 +35,7 @@ def validate(schema: type[S], document: Document, context: Mapping[str, Any]) ->
     try:
         return schema.model_validate(document.data, context=dict(context))
     except ValidationError as error:
-        details = sorted(error.errors(include_url=False), key=lambda detail: document.line(_path(detail)))
+        details = sorted(error.errors(include_url=False), key=lambda detail: document.place(_path(detail)))
         shown = [_problem(schema, detail) for detail in details[:MOST_SHOWN]]
         raise _refusal(document, shown, len(details)) from None
 
@@ -67,7 +67,7 @@ def refusal(document: Document, path: Path, code: str, what: str, advice: str) -
 
 
 def _refusal(document: Document, problems: Sequence[Problem], count: int) -> RequestError:
-    """Return one error for `count` problems. It lists the first few, in the order of their lines."""
+    """Return one error for `count` problems. It lists the first few, in the order of their places."""
     first = problems[0]
     if count == 1:
         return RequestError(first.code, _sentence(document, first), first.advice)

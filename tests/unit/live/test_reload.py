@@ -220,7 +220,7 @@ def test_a_reload_that_would_lose_a_job_is_refused_as_a_whole(one: Any) -> None:
 
 def test_a_mistake_in_the_file_changes_nothing(one: Any) -> None:
     for text, words in (
-        ("grid: live\nclusters: [", "grid.yaml:2:"),
+        ("grid: live\nclusters: [", "grid.yaml:2:11: "),
         ("grid: live\nclusters:\n  delft: {batch: local, connect: 'local:', slot: 4}\n", "clusters.delft.slot"),
         ("grid: other\nclusters:\n  delft: {batch: local, connect: 'local:'}\n", "koala down"),
         ("grid: live\nstore: sqlite\nscheduling: {placement: no-such}\nclusters: {}\n", "no-such"),
