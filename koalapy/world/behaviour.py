@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from koalapy.model.units import SECOND, Duration
 
 EXECUTABLE = "./program"
+WAITING = "sleep"  # the program of a pilot that holds a lease, with its seconds
 MISSING = "./missing"  # an executable that no attempt has, which a node finds out before its barrier
 
 
@@ -57,6 +58,8 @@ def program_plan_of(program: dict[str, Any]) -> ProgramPlan:
     """`program`: messages.Program as JSON. A Launcher is not what it runs: it is found, and ends by itself."""
     if program.get("sweep"):
         return ProgramPlan(True)
+    if program["executable"] == WAITING:
+        return ProgramPlan(True, Duration(int(program["arguments"][0]) * SECOND))
     if program["executable"] != EXECUTABLE:
         return ProgramPlan(False)
     behaviour = behaviour_of(program["arguments"])

@@ -44,6 +44,11 @@ class Pipe:
             _Way(self, self.far, self.near, numbers.to_near),
         )
 
+    @property
+    def stands(self) -> bool:
+        """Whether both ends are open."""
+        return self.near.open and self.far.open
+
     def cut(self, near_notices: Duration = Duration(0), far_notices: Duration = Duration(0)) -> None:
         """Break the pipe: messages under way are lost, and each side notices after a delay of its own."""
         for way in self._ways:

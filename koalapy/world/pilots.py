@@ -10,6 +10,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested
 from koalapy.model.identity import InstanceId, JobId, Tag, attempt_of, is_tag
 from koalapy.model.job import Job
+from koalapy.model.lease import holds_lease
 from koalapy.model.pilot import job_of_pilot, pilot_cluster, pilot_request
 from koalapy.model.request import ComponentRequest, PilotTerms
 from koalapy.model.units import SECOND, Duration
@@ -88,10 +89,10 @@ class SimPilots:
         due = upkeep(engine, koalad.now(), joined, self._idle)
         self._idle = dict(due.idle)
         for name in due.leave:
-            koalad.grid.leave_pilot(name)
+            koalad.grid.leave_held(name)
         for number in due.join:
             if pilot_cluster(number) in self._world.clusters:
-                koalad.grid.join_pilot(pilot_settings(self._known[number]))
+                koalad.grid.join_held(pilot_settings(self._known[number]))
         for number, why in due.end.items():
             koalad.request(CancelRequested(number, reason=Reason("pilot_ended", "request", why, "")))
         return self._look_on(_LOOK if joined or found else _RARELY)  # a koalad that starts may find some again
@@ -110,7 +111,7 @@ class SimPilots:
         elif entry.what == "started":
             engine = self._world.koalad.engine
             job = self._known.get(number) or (engine.job(number) if engine is not None else None)
-            if job is not None and job.request.pilot is not None:
+            if job is not None and job.request.pilot is not None and not holds_lease(job.request):
                 self._world.add(_plan_of(job))
 
 

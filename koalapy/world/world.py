@@ -61,10 +61,12 @@ class World:
         seed: int,
         open_store: Callable[[], Store] | None = None,
         settings: Settings | None = None,
+        agenda: Agenda | None = None,
     ) -> None:
+        """`agenda`: that of several worlds together."""
         rng = stream(seed, "world")
         self.seed = seed
-        self.agenda = Agenda()
+        self.agenda = agenda or Agenda()
         self.program_log, self.streams = ProgramLog(), StreamLog(self.agenda)
         self._on_built: list[Callable[[SimCluster], None]] = []
         self.habits = Habits()

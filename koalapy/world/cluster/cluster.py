@@ -108,18 +108,7 @@ class SimCluster:
 
     def config(self) -> dict[str, Any]:
         """The fields of messages.ClusterConfig."""
-        settings, plan = self.plan.settings, self.plan
-        return {
-            "name": self.name,
-            "batch": settings.batch,
-            "processors_per_node": settings.processors_per_node,
-            "exclusive": settings.exclusive,
-            "shared": SHARED,
-            "relay": plan.relay,
-            "poll": plan.poll_s,
-            "orphan_timeout": plan.orphan_timeout_s,
-            "grace": plan.grace_s,
-        }
+        return config_of(self.plan)
 
     def stage(self, path: str) -> list[Any]:
         """Store a file of this name. Returns its entry for a Submit. Raises KoalaError if it cannot be stored."""
@@ -244,3 +233,19 @@ class SimCluster:
 def cluster_plan_of(settings: ClusterSettings, **fields: Any) -> ClusterPlan:
     """A plan whose `poll` is the settings' own."""
     return replace(ClusterPlan(settings=settings, poll_s=settings.poll / SECOND), **fields)
+
+
+def config_of(plan: ClusterPlan) -> dict[str, Any]:
+    """Return the fields of messages.ClusterConfig for the cluster of a plan."""
+    settings = plan.settings
+    return {
+        "name": settings.name,
+        "batch": settings.batch,
+        "processors_per_node": settings.processors_per_node,
+        "exclusive": settings.exclusive,
+        "shared": SHARED,
+        "relay": plan.relay,
+        "poll": plan.poll_s,
+        "orphan_timeout": plan.orphan_timeout_s,
+        "grace": plan.grace_s,
+    }

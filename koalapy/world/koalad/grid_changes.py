@@ -51,20 +51,21 @@ class Host(Protocol):
 class Files:
     """The two files: the grid file with its clusters and its rules for all of them, and `clusters.json`.
 
-    `added`: the clusters that were added by command. `pilots`: those of the present koalad, which no file has.
+    `added`: the clusters that were added by command. `held`: the pilots and leases of the present koalad, which no file
+    has.
     """
 
     file: Mapping[str, ClusterSettings]
     rules: Settings
     added: Mapping[str, ClusterSettings] = field(default_factory=dict)
     draining: tuple[str, ...] = ()
-    pilots: Mapping[str, ClusterSettings] = field(default_factory=dict)
+    held: Mapping[str, ClusterSettings] = field(default_factory=dict)
 
     @property
     def grid(self) -> "Grid[Files]":
         """The grid of these files: of one name, the grid file's cluster."""
         added = {name: each for name, each in self.added.items() if name not in self.file}
-        return self.grid_of({**self.file, **added, **self.pilots})
+        return self.grid_of({**self.file, **added, **self.held})
 
     def grid_of(self, clusters: Mapping[str, ClusterSettings]) -> "Grid[Files]":
         """Return the grid of these clusters."""
@@ -112,10 +113,10 @@ class SimGrid:
         """The engine's settings of the present grid, also of one that is drained for the time of a change."""
         return self._in_force
 
-    def read_files(self, pilots: Iterable[ClusterSettings] = ()) -> None:
-        """Take the clusters of the files as the grid, and the pilots of the store, as a starting koalad does."""
-        self._files = replace(self._files, pilots={each.name: each for each in pilots})
-        names = {*self._files.file, *self._files.added, *self._files.pilots}
+    def read_files(self, held: Iterable[ClusterSettings] = ()) -> None:
+        """Take the clusters of the files as the grid, and those that the store holds, as a starting koalad does."""
+        self._files = replace(self._files, held={each.name: each for each in held})
+        names = {*self._files.file, *self._files.added, *self._files.held}
         self._files = replace(self._files, draining=tuple(name for name in self._files.draining if name in names))
         self._machine = GridChange(self._files.grid)
         self._in_force = self._machine.present.settings
@@ -136,26 +137,26 @@ class SimGrid:
             after = replace(self._files, draining=(*others, name) if draining else others)
             self._make(Change(after=after.grid_of(self._present)))
 
-    def join_pilot(self, settings: ClusterSettings) -> None:
-        """Add the cluster of a pilot."""
+    def join_held(self, settings: ClusterSettings) -> None:
+        """Add the cluster of a pilot or lease."""
         if self._may_begin and settings.name not in self.names:
-            after = replace(self._files, pilots={**self._files.pilots, settings.name: settings})
+            after = replace(self._files, held={**self._files.held, settings.name: settings})
             self._make(Change(after=after.grid_of(self._present | {settings.name: settings}), joining=(settings.name,)))
 
-    def leave_pilot(self, name: str) -> None:
-        """Remove the cluster of a pilot whose batch job is over."""
+    def leave_held(self, name: str) -> None:
+        """Remove the cluster of a pilot or lease that is over."""
         if self._may_begin and name in self.names:
             self.forced[name] = None
-            pilots = {each: settings for each, settings in self._files.pilots.items() if each != name}
+            held = {each: settings for each, settings in self._files.held.items() if each != name}
             draining = tuple(each for each in self.draining if each != name)
             rest = {each: settings for each, settings in self._present.items() if each != name}
-            after = replace(self._files, pilots=pilots, draining=draining)
+            after = replace(self._files, held=held, draining=draining)
             self._make(Change(after=after.grid_of(rest), leaving=(name,), forced=True))
 
     def remove(self, name: str, force: bool = False) -> None:
         """Remove a cluster, as `koala cluster remove` does. Without `force` it stays if koalapy has something there."""
-        others = [each for each in self.names if each not in (name, *self._files.pilots)]
-        if self._may_begin and name in self.names and name not in self._files.pilots and others:
+        others = [each for each in self.names if each not in (name, *self._files.held)]
+        if self._may_begin and name in self.names and name not in self._files.held and others:
             if force:
                 self.forced[name] = None
             added = {each: cluster for each, cluster in self._files.added.items() if each != name}
@@ -169,7 +170,7 @@ class SimGrid:
         if not self._may_begin:
             return
         added = {name: each for name, each in self._files.added.items() if name not in file}
-        grid = Files(file, rules, added, pilots=self._files.pilots).grid
+        grid = Files(file, rules, added, held=self._files.held).grid
         new, present = [each.name for each in grid.settings.clusters], self.names
         leaving = tuple(name for name in present if name not in new)
         joining = tuple(name for name in new if name not in present)

@@ -8,6 +8,7 @@ from koalapy.driver import Delivery, NoRecorder, Recorder
 from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
 from koalapy.link.session import LinkStatus
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings, Scavenge
 from koalapy.model.commands import CollectOutput
@@ -15,6 +16,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.events import Event, OutputCollected, WorkSubmitted
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.job import Job
+from koalapy.model.lease import lease_cluster, lease_of_cluster
 from koalapy.model.notification import NotificationId
 from koalapy.model.pilot import pilot_cluster
 from koalapy.model.records import Step
@@ -26,12 +28,14 @@ from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scheduler.schedule import Policies
 from koalapy.store.contract import Store
 from koalapy.store.errors import StoreError, StoreFull
+from koalapy.views.leases import leases_held
 from koalapy.views.pilots import clusters_held
 from koalapy.world.agenda import Agenda
 from koalapy.world.koalad.file_operations import Collecting
 from koalapy.world.koalad.grid_changes import SimGrid
 from koalapy.world.koalad.koalad_process import KoaladObserver, KoaladProcess
 from koalapy.world.koalad.notifications import Recipients
+from koalapy.world.koalad.site_link import Neighbourhood
 from koalapy.world.koalad.uplink import Outside, Uplink
 from koalapy.world.processes import CrashPoint
 from koalapy.world.random_streams import between, stream
@@ -50,6 +54,11 @@ def pilot_settings(job: Job) -> ClusterSettings:
     return ClusterSettings(
         name=pilot_cluster(job.id), batch="local", only_named=not shared, scavenge=Scavenge(off=not shared)
     )
+
+
+def lease_settings(name: str) -> ClusterSettings:
+    """Return the settings of the cluster that a lease is, as `koalapy.config.pilots` gives them."""
+    return ClusterSettings(name=name, batch="local", network=name, scavenge=Scavenge(off=True))
 
 
 class NoKoaladObserver:
@@ -93,6 +102,18 @@ class Installation:
     sweep_policies: ScavengingPolicies = field(default_factory=ScavengingPolicies)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """The surroundings of a koalad that is a site: its neighbours, and the way to the cluster of a lease.
+
+    `committed` is called after each commit.
+    """
+
+    hood: Neighbourhood
+    way: Callable[[str], Outside]
+    committed: Callable[[Change], None]
+
+
 class SimKoalad:
     """`start` it; it may be killed, by `kill` or when `crash_point` has burnt down, and started again.
 
@@ -111,6 +132,7 @@ class SimKoalad:
         self.accepted: list[JobId] = []
         self.starts = 0
         self.process: KoaladProcess | None = None
+        self.site: Site | None = None
         self._seed, self._installed, self._clusters = seed, installation, clusters
         self._rng = stream(seed, "koalad")
         self.recipients = Recipients(agenda, stream(seed, "recipients"))
@@ -144,18 +166,24 @@ class SimKoalad:
         self.starts += 1
         self._ahead = self._clock_ahead
         snapshot = self.store.load()
-        self.grid.read_files(self._pilots_of(snapshot))
+        self.grid.read_files([*self._pilots_of(snapshot), *self._leases_of(snapshot)])
         engine = self._engine_of(snapshot)
-        process = self.process = KoaladProcess(self, self.store, engine, snapshot, self._renewed)
+        process = self.process = KoaladProcess(
+            self, self.store, engine, snapshot, self._renewed, None if self.site is None else self.site.hood
+        )
         self.observer.started(snapshot, engine)
         process.start({each.name: self.link(each.name) for each in engine.settings.clusters}, self._collect)
 
     def _pilots_of(self, snapshot: Snapshot) -> list[ClusterSettings]:
         """Return the pilots that a former koalad left, and those on which attempts are known."""
-        present = [each for job in snapshot.jobs for each in job.attempts if each is not None and not each.cleaned_up]
-        held = clusters_held(snapshot.jobs, (*present, *snapshot.pilots, *snapshot.pending_cancels))
+        held = clusters_held(snapshot.jobs, _known_attempts(snapshot))
         jobs = [job for number in held if (job := self.store.job(number)) is not None and job.request.pilot is not None]
         return [pilot_settings(job) for job in jobs if pilot_cluster(job.id) in self._clusters]
+
+    def _leases_of(self, snapshot: Snapshot) -> list[ClusterSettings]:
+        """Return the leases that a former koalad left, and those on which attempts are known."""
+        held = leases_held(snapshot.neighbours, _known_attempts(snapshot))
+        return [lease_settings(lease_cluster(*each)) for each in held]
 
     def _renewed(self) -> Engine:
         return self._engine_of(self.store.load())
@@ -218,6 +246,11 @@ class SimKoalad:
         if self.commits_to_fail > 0:
             self.commits_to_fail -= 1
             raise StoreError(*_FAILS)
+
+    def committed(self, change: Change) -> None:
+        """Note a commit of koalad."""
+        if self.site is not None:
+            self.site.committed(change)
 
     # ---- user
 
@@ -292,7 +325,7 @@ class SimKoalad:
         """Return a new link of the present process to a cluster."""
         process = self.process
         assert process is not None
-        outside = self._clusters[name]
+        outside = self._clusters[name] if self.site is None or not lease_of_cluster(name) else self.site.way(name)
         instance = self.store.instance
         cluster = Cluster(
             name=name, instance=instance, config=dict(outside.config()), grace=self._installed.settings.grace,
@@ -323,3 +356,9 @@ class SimKoalad:
             return False
         records = process.engine.records
         return not records.all_work() and not records.pending_cancels and not self.store.load().outbox
+
+
+def _known_attempts(snapshot: Snapshot) -> tuple[Attempt, ...]:
+    """Return all attempts of a store that are not cleaned up."""
+    present = [each for job in snapshot.jobs for each in job.attempts if each is not None and not each.cleaned_up]
+    return (*present, *snapshot.pilots, *snapshot.pending_cancels)

@@ -14,10 +14,18 @@ from koalapy.link.conversation import known_attempts, lost
 from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import Change, OutboxEntry, Snapshot
-from koalapy.model.commands import ClusterCommand, CollectOutput, CompareAds, Hint, NotificationCommand
+from koalapy.model.commands import (
+    ClusterCommand,
+    CollectOutput,
+    CompareAds,
+    Hint,
+    NeighbourCommand,
+    NotificationCommand,
+)
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import Event, StoreRestored
-from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.identity import AttemptId, JobId, is_site
+from koalapy.model.lease import lease_of_cluster
 from koalapy.model.records import Step
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.store.contract import Store
@@ -25,6 +33,7 @@ from koalapy.world.agenda import Agenda, ScheduledCall
 from koalapy.world.koalad.file_operations import Receiver
 from koalapy.world.koalad.matchmaker import compared
 from koalapy.world.koalad.notifications import NotificationObserver, Recipients, SimSender
+from koalapy.world.koalad.site_link import Neighbourhood, SimSiteLinks
 from koalapy.world.koalad.uplink import Uplink
 from koalapy.world.processes import CrashPoint, Process
 from koalapy.world.random_streams import between, stream
@@ -101,6 +110,10 @@ class Host(Protocol):
         """Raises KoalaError while the disk is full."""
         ...
 
+    def committed(self, change: Change) -> None:
+        """Note a commit of koalad."""
+        ...
+
 
 class _ObservedRecorder:
     """The host's recorder, and its observer, which is called with the engine's events."""
@@ -134,8 +147,9 @@ class KoaladProcess:
         engine: Engine,
         snapshot: Snapshot,
         renew: Callable[[], Engine],
+        hood: Neighbourhood | None = None,
     ) -> None:
-        """`renew` makes an engine of what the store holds, by the present settings."""
+        """`renew` makes an engine of what the store holds, by the present settings. `hood`: of a site."""
         self.agenda = host.agenda
         self.os_process = Process(host.agenda, [host.crash_point])
         self.stuck = False  # the store is failing, so no batch is handled
@@ -158,6 +172,11 @@ class KoaladProcess:
             engine, self, self, self, snapshot.outbox, store.next_number, renew=renew, quarantine=self._quarantine,
             recorder=_ObservedRecorder(host),
         )  # fmt: skip
+        self.sites: SimSiteLinks | None = None
+        if hood is not None:
+            rng = stream(host.starts, f"sites of {hood.site}")
+            last_number = store.next_number - 1
+            self.sites = SimSiteLinks(hood, snapshot.instance, store.epoch, last_number, self, rng)
         self.os_process.on_death(self._died)
 
     @property
@@ -173,6 +192,8 @@ class KoaladProcess:
         self._go([])
         for link in self.links.values():
             link.start()
+        if self.sites is not None:
+            self.sites.start()
 
     # ---- clusters that join and leave, as in koalapy.runtime.links
 
@@ -192,6 +213,19 @@ class KoaladProcess:
         self.leave(cluster)
         self.deliver(lost(cluster, _CHANGED))
         self.join(cluster, link)
+
+    # ---- neighbouring sites
+
+    @property
+    def answers(self) -> bool:
+        """Whether the engine has nothing that is not committed."""
+        return not self.stuck
+
+    def reach_leases(self) -> None:
+        """Try to reach the leases at once, since a neighbour is connected."""
+        for name, link in list(self.links.items()):
+            if lease_of_cluster(name) is not None:
+                link.retry()
 
     # ---- calls
 
@@ -282,6 +316,7 @@ class KoaladProcess:
         self.os_process.step()
         self._store.commit(change)
         self._host.observer.committed(change, self._store)
+        self._host.committed(change)
         self.os_process.step()
 
     # ---- its links
@@ -296,6 +331,9 @@ class KoaladProcess:
                 self._collect(entry.number, command)
         elif isinstance(command, NotificationCommand):
             self._sender.send(entry.number, command, doubt)
+        elif isinstance(command, NeighbourCommand):
+            if self.sites is not None:
+                self.sites.send(entry.number, command)
         elif isinstance(command, ClusterCommand) and command.cluster in self.links:
             self.links[command.cluster].send(entry.number, command, doubt)
 
@@ -309,12 +347,16 @@ class KoaladProcess:
     def acknowledge(self, cluster: str, epoch: int, number: int) -> None:
         self.os_process.step()
         self._host.observer.acknowledged(cluster, epoch, number)
-        if cluster in self.links:
+        if is_site(cluster):
+            assert self.sites is not None
+            self.sites.acknowledge(cluster, epoch, number)
+        elif cluster in self.links:
             self.links[cluster].acknowledge(epoch, number)
 
     def end_sessions(self, reason: Reason) -> dict[str, int]:
         ended = {name: link.end_session(reason) for name, link in self.links.items()}
-        return {name: epoch for name, epoch in ended.items() if epoch is not None}
+        found = {name: epoch for name, epoch in ended.items() if epoch is not None}
+        return found if self.sites is None else found | self.sites.end_sessions(reason)
 
     def _quarantine(self, cluster: str, reason: Reason, error: Exception) -> None:
         raise error
@@ -347,6 +389,8 @@ class KoaladProcess:
         """Close all links. Messages sent before may still arrive, unless they are lost with the host's connections."""
         self.agenda.cancel(self._turn)
         self._store.close()
+        if self.sites is not None:
+            self.sites.lose()
         for link in self.links.values():
             link.streams.lose()
             if link.pipe is not None and self._host.lossy:

@@ -111,6 +111,11 @@ class Uplink:
         self._timer: ScheduledCall | None = None
         self.streams = SimStreams(around.now, around.after, self._send_frame)
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a session that takes commands."""
+        return self._machine.state is State.OPEN
+
     def start(self) -> None:
         self._perform(self._machine.start(self._now))
 

@@ -1,0 +1,194 @@
+"""Leases of simulated sites: koalad's upkeep is the real one, and each leads over sites to the inside of a pilot.
+
+The inside of a leased pilot is a cluster with one node. It is built at the borrower's first login, and dies with the
+pilot's program. The byte stream that leads there is a connection, which breaks with any part of its way.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from koalapy.engine import Engine
+from koalapy.model.change import Change
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.errors import TransientError
+from koalapy.model.identity import Tag, tag_of
+from koalapy.model.lease import LeaseState, lease_cluster, lease_of_cluster
+from koalapy.model.units import MILLISECOND, SECOND, Duration
+from koalapy.views.leases import lease_upkeep
+from koalapy.world.cluster.cluster import ClusterPlan, SimCluster, config_of
+from koalapy.world.koalad.host import SimKoalad, lease_settings
+from koalapy.world.network import End
+from koalapy.world.program_log import LogEntry
+from koalapy.world.world import World
+
+_SOON, _LOOK, _RARELY = Duration(10 * MILLISECOND), Duration(2 * SECOND), Duration(20 * SECOND)
+_POLL_S = 10.0
+_RUNS = (LeaseState.BOUND, LeaseState.CLOSING)
+
+
+class Reaches(Protocol):
+    """The network between sites."""
+
+    def is_open(self, one: str, other: str) -> bool: ...
+
+
+class Held(NamedTuple):
+    """The attempt of a pilot, at the site whose processors it holds."""
+
+    site: str
+    tag: Tag
+    processors: int
+
+
+class Use(NamedTuple):
+    """The cluster of a borrower that a pilot's inside is."""
+
+    site: str
+    cluster: str
+
+
+class SimLeases:
+    """The leases of all sites. `insides`: the clusters inside pilots that their borrowers have reached so far.
+
+    `uses`: by pilot the clusters of borrowers that have reached its inside, in order.
+    """
+
+    def __init__(self, worlds: Mapping[str, World], network: Reaches) -> None:
+        self.insides: dict[Held, SimCluster] = {}
+        self.uses: dict[Held, list[Use]] = {}
+        self._worlds, self._network = worlds, network
+        for name, world in worlds.items():
+            world.program_log.subscribe(self._ender(name))
+
+    def way(self, site: str) -> Callable[[str], "LeaseWay"]:
+        """Return how koalad of this site reaches the clusters of its leases."""
+        return lambda cluster: LeaseWay(self, site, cluster)
+
+    def find(self, site: str, cluster: str, states: tuple[LeaseState, ...] = (LeaseState.BOUND,)) -> Held | None:
+        """Return the pilot to which a lease leads now; None if the way is interrupted, or it is in no such state."""
+        found = lease_of_cluster(cluster)
+        while found is not None:
+            here, (lender, number) = self._worlds[site].koalad, found
+            there = self._worlds[lender].koalad
+            lease = None
+            if self._network.is_open(site, lender) and _has_session(here, lender):
+                engine = _working(there)
+                lease = None if engine is None else engine.core.neighbours.lease(site, number, lent=True)
+            if lease is None or lease.state not in states:
+                return None
+            if lease.beyond is None:
+                return self._pilot(lender, lease.job)
+            site, found = lender, lease.beyond
+        return None
+
+    def _pilot(self, site: str, job: Any) -> Held | None:
+        world = self._worlds[site]
+        engine = _working(world.koalad)
+        pilot = None if engine is None or job is None else engine.records.jobs.get(job)
+        attempt = None if pilot is None else next(iter(pilot.present), None)
+        if attempt is None or world.koalad.process is None:
+            return None
+        link, tag = world.koalad.process.links.get(attempt.cluster), tag_of(world.instance, attempt.id)
+        runs = link is not None and link.connected and world.program_log.running(tag)
+        return Held(site, tag, attempt.request.processors) if runs else None
+
+    def reach(self, site: str, cluster: str) -> SimCluster | None:
+        """Return the inside to which a lease leads now; None if it cannot be reached."""
+        held = self.find(site, cluster)
+        if held is None:
+            return None
+        uses = self.uses.setdefault(held, [])
+        if Use(site, cluster) not in uses:
+            uses.append(Use(site, cluster))
+        if held not in self.insides:
+            self.insides[held] = self._worlds[site].add(plan_of(cluster, held.processors))
+        return self.insides[held]
+
+    def follow_ways(self) -> None:
+        """Break the connections to leases whose way is interrupted."""
+        for site, world in self._worlds.items():
+            process = world.koalad.process
+            for name, link in process.links.items() if process is not None and world.koalad.alive else ():
+                if link.pipe is not None and lease_of_cluster(name) is not None and not self.find(site, name, _RUNS):
+                    link.pipe.cut(Duration(SECOND), Duration(SECOND))
+
+    def _ender(self, site: str) -> Callable[[LogEntry], None]:
+        def logged(entry: LogEntry) -> None:
+            if entry.what == "ended" and not entry.run.running:
+                for held, inside in self.insides.items():
+                    if (held.site, held.tag) == (site, entry.run.tag):
+                        inside.die()
+
+        return logged
+
+
+class LeaseWay:
+    """The way to the KCM of a lease, as its borrower's koalad goes it."""
+
+    def __init__(self, leases: SimLeases, site: str, cluster: str) -> None:
+        self.name = cluster
+        self._leases, self._site = leases, site
+
+    @property
+    def reachable(self) -> bool:
+        return self._leases.find(self._site, self.name) is not None
+
+    def login(self, end: End) -> None:
+        """Start a KCM at this end of a connection. Raises TransientError if there is no way there."""
+        inside = self._leases.reach(self._site, self.name)
+        if inside is None:
+            raise TransientError("not_connected", f"{self.name} is out of reach.", "It is tried again.")
+        inside.login(end)
+
+    def config(self) -> Mapping[str, Any]:
+        return config_of(plan_of(self.name, 1))
+
+
+class LeaseUpkeep:
+    """The upkeep of one site's leases: each borrowed one joins the grid while it is bound, and leaves it when it ends.
+
+    As `koalapy.runtime.leases` does it, after each commit that concerns a lease.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._planned = world.agenda.after(_RARELY, self._look)
+
+    def committed(self, change: Change) -> None:
+        """Look after the leases soon if one may have changed."""
+        if change.neighbours:
+            self._look_after(_SOON)
+
+    def _look_after(self, delay: Duration) -> None:
+        self._world.agenda.cancel(self._planned)
+        self._planned = self._world.agenda.after(delay, self._look)
+
+    def _look(self) -> None:
+        koalad = self._world.koalad
+        engine = koalad.engine
+        if engine is None or not koalad.takes_requests:
+            return self._look_after(_LOOK)
+        joined = [name for name in koalad.grid.names if lease_of_cluster(name) is not None]
+        due = lease_upkeep(engine, joined)
+        for name in due.leave:
+            koalad.grid.leave_held(name)
+        for each in due.join:
+            koalad.grid.join_held(lease_settings(lease_cluster(*each)))
+        return self._look_after(_LOOK if joined or due.join else _RARELY)
+
+
+def plan_of(cluster: str, processors: int) -> ClusterPlan:
+    """Return the plan of the inside of a lease."""
+    settings: ClusterSettings = lease_settings(cluster)
+    return ClusterPlan(settings=settings, nodes=1, processors_per_node=processors, poll_s=_POLL_S)
+
+
+def _working(koalad: SimKoalad) -> Engine | None:
+    return None if koalad.asleep else koalad.engine
+
+
+def _has_session(koalad: SimKoalad, neighbour: str) -> bool:
+    process = koalad.process
+    if process is None or process.sites is None or _working(koalad) is None or neighbour not in process.sites.links:
+        return False
+    return process.sites.links[neighbour].connected
