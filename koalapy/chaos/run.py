@@ -9,16 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from koalapy.chaos.disk import Disk
-from koalapy.chaos.fault_schedule import perform, schedule_of
+from koalapy.chaos.fault_schedule import schedule_of
 from koalapy.chaos.plan import EVENTS, Action, format_only
-from koalapy.chaos.promises.watch import Watch
+from koalapy.chaos.promises.watch import Note
 from koalapy.chaos.shrink import TRIES, shrink
+from koalapy.chaos.site_actions import schedule_of_sites
+from koalapy.chaos.stage import GridStage, SitesStage, Stage
 from koalapy.chaos.user_actions import USERS
 from koalapy.chaos.violation import Promise, Violation, promise
 from koalapy.driver import NoRecorder, Recorder
-from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
+from koalapy.model.units import HOUR, Instant
 from koalapy.world.random_requests import Habits
-from koalapy.world.random_streams import between, stream
+from koalapy.world.random_sites import draw_sites
+from koalapy.world.random_streams import stream
 from koalapy.world.world import INSTANCE, World
 
 SQLITE_ONE_IN = 20
@@ -27,7 +30,6 @@ QUIESCENT_RATIO = 8  # or this many times the run's events, since more jobs wait
 CHECK_EVERY = 64  # events between two checks whether the world is quiescent
 MOST_AT_ONE_INSTANT = 2_000  # events; only a busy loop has more
 SLACK = 500  # events after the first violation, in which a shorter list of actions may show it
-_DOWN = (Duration(SECOND), Duration(3 * MINUTE))  # how long koalad is down after a kill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,7 @@ class Result:
     """The result of a run. `happened`: events until its end; `digest`: a hash of all that happened, in order.
 
     `programs` and `parameters` count starts, those of Launchers included. `faults`: the only kinds that
-    were drawn; empty: all kinds.
+    were drawn; empty: all kinds. `sites`: how many there are; 1 for a grid that is none.
     """
 
     seed: int
@@ -47,6 +49,7 @@ class Result:
     parameters: int
     digest: str
     faults: tuple[str, ...] = ()
+    sites: int = 1
     violation: Violation | None = None
 
 
@@ -63,7 +66,9 @@ class Proof:
         """The command that runs it again."""
         only = format_only(list(self.only))
         faults = f" --faults {','.join(self.result.faults)}" if self.result.faults else ""
-        return f"koala sim chaos --seed {self.result.seed} --events {self.result.events}{faults} --only '{only}'"
+        sites = f" --sites {self.result.sites}" if self.result.sites > 1 else ""
+        seed, events = self.result.seed, self.result.events
+        return f"koala sim chaos --seed {seed} --events {events}{sites}{faults} --only '{only}'"
 
 
 def run(
@@ -76,23 +81,26 @@ def run(
     habits: Habits | None = None,
     faults: tuple[str, ...] = (),
     recorder: Recorder | None = None,
+    sites: int = 1,
 ) -> Result:
     """Run one seed until the world is quiescent, or to the first violation.
 
     `actions` replace the seed's; `only` selects some by number. `until`: total number of events, without healing.
     `patience`: events after healing within which the world must become quiescent. `habits` replace the seed's users.
     `faults`: only these kinds, in place of the seed's mixture. `recorder` records the batches and decisions of koalad's
-    engines.
+    engines. `sites`: of several sites, each has its own users, and neither `habits` nor `recorder` counts.
     """
-    actions = schedule_of(seed, events, faults) if actions is None else actions
+    actions = actions_of(seed, events, faults, sites) if actions is None else actions
     chosen = actions if only is None else [actions[number] for number in only]
-    with _world(seed) as world:
-        world.koalad.recorder = recorder or NoRecorder()
-        world.habits = habits or stream(seed, "chaos/habits").choice(USERS)
-        run = _Run(
-            world, seed, events, chosen, until, patience or max(QUIESCENT_WITHIN_EVENTS, QUIESCENT_RATIO * events)
-        )
-        return replace(run.run(), faults=faults)
+    patience = patience or max(QUIESCENT_WITHIN_EVENTS, QUIESCENT_RATIO * events)
+    with _stage(seed, sites, habits, recorder) as make_stage:
+        run = _Run(make_stage, seed, events, chosen, until, patience)
+        return replace(run.run(), faults=faults, sites=sites)
+
+
+def actions_of(seed: int, events: int, faults: tuple[str, ...] = (), sites: int = 1) -> list[Action]:
+    """Return the actions of a run; see `schedule_of`."""
+    return schedule_of(seed, events, faults) if sites == 1 else schedule_of_sites(seed, events, faults)
 
 
 def prove(
@@ -100,13 +108,14 @@ def prove(
 ) -> Proof:
     """Remove actions while the same promise is broken. `on_shorter` is called with the number of remaining actions."""
     assert broken.violation is not None
-    wanted, actions = broken.violation.promise, schedule_of(broken.seed, broken.events, broken.faults)
+    wanted = broken.violation.promise
+    actions = actions_of(broken.seed, broken.events, broken.faults, broken.sites)
     before_end = broken.happened < broken.events
     until = broken.happened + SLACK if before_end else None
     best: list[Result] = [broken]
 
     def breaks(only: list[int]) -> bool:
-        result = run(broken.seed, broken.events, only, until, faults=broken.faults)
+        result = run(broken.seed, broken.events, only, until, faults=broken.faults, sites=broken.sites)
         same = result.violation is not None and result.violation.promise is wanted
         if same:
             best[0] = result
@@ -115,6 +124,20 @@ def prove(
 
     only = shrink([number for number in numbers if actions[number].at <= broken.happened], breaks, tries)
     return Proof(result=best[0], only=tuple(only), actions=tuple(actions[number] for number in only))
+
+
+@contextmanager
+def _stage(
+    seed: int, sites: int, habits: Habits | None, recorder: Recorder | None
+) -> Iterator[Callable[[Note], Stage]]:
+    """Make the stage of a seed, once it is given where to note what happens."""
+    if sites > 1:
+        yield lambda note: SitesStage(draw_sites(seed, stream(seed, "chaos/sites"), sites), note)
+        return
+    with _world(seed) as world:
+        world.koalad.recorder = recorder or NoRecorder()
+        world.habits = habits or stream(seed, "chaos/habits").choice(USERS)
+        yield lambda note: GridStage(world, note)
 
 
 @contextmanager
@@ -135,15 +158,20 @@ class _Run:
     """One run. It raises nothing: every error becomes the result's violation."""
 
     def __init__(
-        self, world: World, seed: int, events: int, actions: Sequence[Action], until: int | None, patience: int
+        self,
+        make_stage: Callable[[Note], Stage],
+        seed: int,
+        events: int,
+        actions: Sequence[Action],
+        until: int | None,
+        patience: int,
     ) -> None:
-        self._world, self._seed, self._events, self._actions = world, seed, events, actions
+        self._seed, self._events, self._actions = seed, events, actions
         self._until, self._patience = until, patience
         self._digest = hashlib.blake2b(digest_size=16)
-        self._watch = Watch(world, self._note)
-        self._rng = stream(seed, "chaos/restarts")
-        self._starts = 0  # of koalad, as of its last seen end
-        self._at, self._still = world.agenda.now, 0  # events at this instant
+        self._stage = stage = make_stage(self._note)
+        self._agenda, self._watch = stage.agenda, stage.watch
+        self._at, self._still = stage.agenda.now, 0  # events at this instant
 
     def run(self) -> Result:
         violation = None
@@ -158,7 +186,7 @@ class _Run:
         return Result(
             seed=self._seed,
             events=self._events,
-            happened=self._world.agenda.happened,
+            happened=self._agenda.happened,
             actions=len(self._actions),
             jobs=self._watch.jobs,
             programs=self._watch.programs,
@@ -170,21 +198,21 @@ class _Run:
     def _inject(self) -> None:
         for action in self._actions:
             self._step(until=action.at)
-            self._note(f"{self._world.agenda.now} {action}")
-            perform(self._world, action)
+            self._note(f"{self._agenda.now} {action}")
+            self._stage.perform(action)
             self._watch.check()
         self._step(until=self._events)
 
     def _step(self, until: int) -> None:
-        agenda = self._world.agenda
+        agenda = self._agenda
         bound = until if self._until is None else min(until, self._until)
         while agenda.happened < bound and agenda.step():
             self._watch.check()
-            self._restart_koalad()
+            self._stage.restart()
             self._check_progress()
 
     def _check_progress(self) -> None:
-        now = self._world.agenda.now
+        now = self._agenda.now
         self._still = self._still + 1 if now == self._at else 0
         self._at = now
         promise(
@@ -193,23 +221,17 @@ class _Run:
             f"time makes no progress: {MOST_AT_ONE_INSTANT} events at one instant",
         )
 
-    def _restart_koalad(self) -> None:
-        """Start a killed koalad again, some time later."""
-        koalad = self._world.koalad
-        if not koalad.alive and koalad.starts > self._starts:
-            self._starts = koalad.starts
-            self._world.agenda.after(between(self._rng, *_DOWN), koalad.start)
-
     def _heal(self) -> None:
         """Heal the world: every job must become final, and nothing may be left."""
-        agenda = self._world.agenda
-        self._world.heal()
+        agenda = self._agenda
+        self._stage.heal()
         last, latest = agenda.happened + self._patience, Instant(agenda.now + QUIESCENT_WITHIN)
-        while not self._world.quiescent():
+        while not self._stage.quiescent():
             in_time = agenda.happened < last and agenda.now < latest and agenda.next_at() is not None
-            promise(in_time, Promise.ENDS, "after healing", self._watch.unfinished())
-            self._world.release_held()
-            self._world.resume_clusters()
+            if not in_time:
+                broken, left = self._stage.unfinished()
+                raise Violation(broken, f"after healing {left}")
+            self._stage.rest()
             self._watch.heal()
             self._step(until=agenda.happened + CHECK_EVERY)
         self._watch.quiescent()

@@ -41,6 +41,11 @@ class Promise(StrEnum):
     PILOT = "a pilot leaves after all that ran on it"
     PREEMPTS = "jobs are vacated with the claim of one that fits without them, and no more than it needs"
     COMES_BACK = "a vacated job comes back at its position, uncounted"
+    POOL = "a processor of a lease is in one pool at a time"
+    LEASE_ENDS = "every lease ends on all sides"
+    CHARGES = "both ends of a link agree on what was lent"
+    AFTER_LEASE = "nothing of a borrower runs after the end of its lease"
+    SERVED = "no request of a neighbour is served twice"
 
 
 class Violation(Exception):

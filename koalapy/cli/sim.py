@@ -48,19 +48,24 @@ Faults = Annotated[
     str | None,
     typer.Option("--faults", metavar="NAMES", help="Only these faults: node_lost,kcm_killed; see `koala sim list`."),
 ]
+Sites = Annotated[
+    int, typer.Option("--sites", min=1, max=5, help="So many linked sites, each with a koalad and a grid of its own.")
+]
 Tries = Annotated[int, typer.Option("--tries", min=0, help="Runs made to find a shorter list of actions.")]
 
 
 @app.command("list", short_help="List experiments, and the faults and promises of chaos.")
 def list_all(as_json: Json = False) -> None:
     """List all experiments, and the actions, faults and promises of chaos."""
+    from koalapy.chaos import site_actions
     from koalapy.chaos.fault_schedule import FAULTS, LIES, USER_ACTIONS
 
+    faults = [*FAULTS, *LIES, *site_actions.LINKS]
     experiments = _experiments()
     if as_json:
         chaos = {
             "user_actions": list(USER_ACTIONS),
-            "faults": [*FAULTS, *LIES],
+            "faults": faults,
             "promises": [str(each) for each in Promise],
         }
         described = [{"name": name, "about": about} for name, about in experiments]
@@ -68,7 +73,7 @@ def list_all(as_json: Json = False) -> None:
     output.table(["experiment", "about"], experiments)
     rows = [("promise", str(each)) for each in Promise]
     rows += [("user action", each.replace("_", " ")) for each in USER_ACTIONS]
-    rows += [("fault", each.replace("_", " ")) for each in (*FAULTS, *LIES)]
+    rows += [("fault", each.replace("_", " ")) for each in faults]
     output.table(["chaos", "what"], rows)
     return None
 
@@ -93,6 +98,7 @@ def chaos(
     seeds: Seeds = 1,
     only: Only = None,
     faults: Faults = None,
+    sites: Sites = 1,
     tries: Tries = TRIES,
     as_json: Json = False,
 ) -> None:
@@ -100,14 +106,14 @@ def chaos(
 
     The exit status is 1 if a promise was broken.
     """
-    alone = _faults(faults)
-    chosen = _chosen(only, seed, events, seeds, alone)
+    alone = _faults(faults, sites)
+    chosen = _chosen(only, seed, events, seeds, alone, sites)
     begun = time.monotonic()
     tally = _Tally()
     proof = None
     try:
         with interruptible(), tally.shown():
-            proof = _search(range(seed, seed + seeds), events, chosen, alone, tries, tally)
+            proof = _search(range(seed, seed + seeds), events, chosen, alone, tries, tally, sites)
     except KeyboardInterrupt:
         if tally.broken:
             output.print_message(f"koala: interrupted in the search for a shorter list of actions. {tally.broken}")
@@ -118,7 +124,7 @@ def chaos(
             output.print_message(f"`--seed {seed + tally.done}` goes on from there.")
         raise typer.Exit(130) from None
     if as_json:
-        output.print_json(_document(seed, seeds, events, alone, tally, time.monotonic() - begun, proof))
+        output.print_json(_document(seed, seeds, events, alone, tally, time.monotonic() - begun, proof, sites))
     elif proof is not None:
         _print_proof(proof)
     else:
@@ -127,26 +133,29 @@ def chaos(
         raise typer.Exit(1)
 
 
-def _faults(names: str | None) -> tuple[str, ...]:
+def _faults(names: str | None, sites: int) -> tuple[str, ...]:
+    from koalapy.chaos import site_actions
     from koalapy.chaos.fault_schedule import FAULTS, LIES
 
     if names is None:
         return ()
     try:
-        return parse_faults(names, [*FAULTS, *LIES])
+        return parse_faults(names, [*FAULTS, *LIES] if sites == 1 else [*site_actions.FAULTS])
     except ValueError as error:
         raise typer.BadParameter(f"{error}.", param_hint="--faults") from error
 
 
-def _chosen(only: str | None, seed: int, events: int, seeds: int, faults: tuple[str, ...]) -> list[int] | None:
-    from koalapy.chaos.fault_schedule import schedule_of
+def _chosen(
+    only: str | None, seed: int, events: int, seeds: int, faults: tuple[str, ...], sites: int
+) -> list[int] | None:
+    from koalapy.chaos.run import actions_of
 
     if only is None:
         return None
     if seeds > 1:
         raise typer.BadParameter("The actions are those of one seed; leave out --seeds.", param_hint="--only")
     try:
-        return parse_only(only, len(schedule_of(seed, events, faults)))
+        return parse_only(only, len(actions_of(seed, events, faults, sites)))
     except ValueError as error:
         raise typer.BadParameter(f"{error}.", param_hint="--only") from error
 
@@ -203,18 +212,17 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _search(
-    seeds: range, events: int, only: list[int] | None, faults: tuple[str, ...], tries: int, tally: _Tally
+    seeds: range, events: int, only: list[int] | None, faults: tuple[str, ...], tries: int, tally: _Tally, sites: int
 ) -> "Proof | None":
     """Find the first violation, with the shortest list of actions that shows it. None if no promise is broken."""
-    from koalapy.chaos.fault_schedule import schedule_of
-    from koalapy.chaos.run import prove, run
+    from koalapy.chaos.run import actions_of, prove, run
 
     for seed in seeds:
-        result = run(seed, events, only, faults=faults)
+        result = run(seed, events, only, faults=faults, sites=sites)
         tally.add(result)
         if result.violation is not None:
             tally.print(f"seed {seed}: {result.violation}")
-            numbers = only if only is not None else list(range(len(schedule_of(seed, events, faults))))
+            numbers = only if only is not None else list(range(len(actions_of(seed, events, faults, sites))))
             return prove(result, numbers, tries, lambda left: tally.print(f"it takes at most {left} actions"))
     return None
 
@@ -240,12 +248,14 @@ def _document(
     tally: _Tally,
     seconds: float,
     proof: "Proof | None",
+    sites: int,
 ) -> dict[str, Any]:
     return {
         "schema": "koala.chaos/1",
         "seed": seed,
         "seeds": seeds,
         "events_per_seed": events,
+        "sites": sites,
         "faults": list(faults),
         "events": tally.happened,
         "jobs": tally.jobs,

@@ -179,9 +179,8 @@ class NeighbourConversation:
         confirmed = self._outgoing.committed(hello.received if hello.received_from == own.instance else 0)
         again = [message for each in self._outgoing.all() for message in self.send(*each).messages]
         event = NeighbourConnected(neighbour=self._name, instance=hello.instance)
-        return Reaction(
-            tuple(again), (self._deliver(event, confirmed=confirmed),), Accepted(hello.site, hello.version, hello.epoch)
-        )
+        commands = (*_confirm(confirmed), self._deliver(event))
+        return Reaction(tuple(again), commands, Accepted(hello.site, hello.version, hello.epoch))
 
     def _objection(self, hello: SiteHello) -> Reason | None:
         """Return why there can be no session with this hello; None if there can."""
@@ -227,13 +226,16 @@ class NeighbourConversation:
         return self._bucket > _BURST
 
     def _committed(self, number: int) -> Reaction:
-        confirmed = self._outgoing.committed(number)
-        return Reaction(commands=(self._deliver(confirmed=confirmed),)) if confirmed else Reaction()
+        return Reaction(commands=_confirm(self._outgoing.committed(number)))
 
-    def _deliver(self, *events: NeighbourEvent, number: int | None = None, confirmed: tuple[int, ...] = ()) -> Deliver:
+    def _deliver(self, *events: NeighbourEvent, number: int | None = None) -> Deliver:
         acknowledge = None if number is None else (self._origin, self.epoch, number)
-        session = (self._origin, self.epoch)
-        return Deliver(Delivery(events=events, confirmed=confirmed, acknowledge=acknowledge, session=session))
+        return Deliver(Delivery(events=events, acknowledge=acknowledge, session=(self._origin, self.epoch)))
+
+
+def _confirm(numbers: tuple[int, ...]) -> tuple[Deliver, ...]:
+    """Return the delivery for messages that the neighbour has committed, whatever becomes of this session."""
+    return (Deliver(Delivery(confirmed=numbers)),) if numbers else ()
 
 
 def neighbour_lost(neighbour: str, reason: Reason) -> Delivery:

@@ -350,6 +350,14 @@ def test_a_delivery_from_a_session_before_the_sleep_is_dropped(driver: Driver, r
     assert driver.engine.core.information.is_connected("alpha")
 
 
+def test_a_confirmation_of_no_session_is_taken_after_a_sleep(driver: Driver, recorder: Recorder) -> None:
+    submit(driver)
+    (entry,) = recorder.sent()
+    recorder.asleep, recorder.sessions = SLEPT, {"alpha": 7}
+    driver.step([Delivery(confirmed=(entry.number,))])
+    assert recorder.store.load().outbox == ()
+
+
 def test_a_sleep_ends_all_sessions_once(driver: Driver, recorder: Recorder) -> None:
     driver.step([])
     assert "end" not in recorder.kinds

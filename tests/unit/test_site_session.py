@@ -317,8 +317,18 @@ def test_what_the_neighbour_has_committed_is_not_sent_again() -> None:
         SiteMessage(7, {"type": "free_processors", "processors": 7}),
     )
     committed = dialogue.received(NOW, SiteAcknowledge(7)).commands
-    assert committed == (Deliver(Delivery(confirmed=(7,), session=("site:b", 1))),)
+    assert committed == (Deliver(Delivery(confirmed=(7,))),)
     assert dialogue.received(NOW, SiteAcknowledge(7)).commands == ()
+
+
+def test_what_the_neighbour_has_committed_is_confirmed_although_the_session_ends() -> None:
+    """A delivery of a session is dropped with it, and the neighbour does not state the same number again."""
+    outgoing = Outgoing(9)
+    outgoing.put(4, ReportFree(neighbour="b", processors=4))
+    dialogue = conversation(outgoing=outgoing)
+    greeted = dialogue.received(NOW, hello(received_from="store-a", received=6)).commands
+    deliveries = [each.delivery for each in greeted if isinstance(each, Deliver)]
+    assert [(each.confirmed, each.session) for each in deliveries] == [((4,), None), ((), ("site:b", 1))]
 
 
 def test_a_message_is_delivered_with_its_number_and_acknowledged_after_its_commit() -> None:

@@ -1,6 +1,6 @@
 """Promises about claims: the queue's order, processors that really exist, and how a claim may end."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from koalapy.chaos.promises import backlog
 from koalapy.chaos.promises.decided import Decided
@@ -61,6 +61,7 @@ class Claims:
         """Check that overtakes are counted: of each job ahead of a claim that still waits and is not stalled.
 
         Of a job with requirements or a rank it is not known here whether it is stalled: it or a later one is overtaken.
+        So it is with a large one where jobs wait for leases.
         """
         ranks = [_rank(job) for job in claimed]
         promise(ranks == sorted(ranks), Promise.ORDER, "claims are out of order:", *(job.id for job in claimed))
@@ -73,11 +74,11 @@ class Claims:
                 not (self._strict and ahead), Promise.ORDER, "job", job.id, "overtakes", *(each.id for each in ahead)
             )
             for each in ahead:
-                if is_matched(each):
+                if is_matched(each) or self._may_be_too_large(each, usable):
                     doubtful.add(each.id)
                 elif not _stalled(each, usable, decided.at):
                     passed[each.id] = passed.get(each.id, 0) + 1
-                    if any(is_matched(other) for other in ahead if _rank(other) < _rank(each)):
+                    if any(other.id in doubtful for other in ahead if _rank(other) < _rank(each)):
                         doubtful.add(each.id)
                     break
         for job_id, times in passed.items():
@@ -85,6 +86,9 @@ class Claims:
                 self._check_overtaken(jobs.get(job_id), before.get(job_id), job_id, times)
         for job_id in doubtful:
             self._check_bound(jobs.get(job_id))
+
+    def _may_be_too_large(self, job: Job, usable: Mapping[str, KnownCluster]) -> bool:
+        return self._settings.borrow is not None and may_be_too_large(job, usable.values())
 
     def _check_overtaken(self, after: Job | None, before: Job | None, job_id: JobId, times: int) -> None:
         same_place = before is not None and after is not None and before.position == after.position
@@ -174,6 +178,13 @@ def _rank(job: Job) -> tuple[int, int]:
 def is_matched(job: Job) -> bool:
     """Whether the clusters that the job may have depend on its requirements, or their order on its rank."""
     return any(each.requirements or each.rank or each.spread for each in job.request.components)
+
+
+def may_be_too_large(job: Job, clusters: Iterable[KnownCluster]) -> bool:
+    """Whether the job may be too large for all these clusters, while some of their nodes are down."""
+    totals = [each.state.total for each in clusters if each.state is not None]
+    asked = [each.processors for each in job.request.components]
+    return max(asked) > max(totals, default=0) // 2 or sum(asked) > sum(totals) // 2
 
 
 def _stalled(job: Job, usable: Mapping[str, KnownCluster], now: Instant) -> bool:

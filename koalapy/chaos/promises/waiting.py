@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from koalapy.chaos.promises import backlog
-from koalapy.chaos.promises.claims import is_matched
+from koalapy.chaos.promises.claims import is_matched, may_be_too_large
 from koalapy.chaos.promises.decided import Decided
 from koalapy.chaos.promises.knowledge import KnownCluster
 from koalapy.chaos.promises.launchers import Launchers
@@ -26,6 +26,7 @@ class Waiting:
 
     def __init__(self, settings: Settings) -> None:
         self._strict, self._most = settings.queue == "fcfs", settings.max_overtakes
+        self._borrows = settings.borrow is not None
         self._jobs: dict[JobId, Job] = {}
         self._fits: dict[JobId, Instant] = {}  # since which instant
         self._looked_at: Instant | None = None
@@ -75,6 +76,9 @@ class Waiting:
                 yield job
             elif self._strict:
                 return
+            elif self._borrows and may_be_too_large(job, usable.values()):
+                if job.overtaken >= self._most:
+                    return  # if it is not stalled
             elif first is None and not _stalled(job, left):
                 first = job
             if first is not None and first.overtaken >= self._most:

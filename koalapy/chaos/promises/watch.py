@@ -46,6 +46,8 @@ from koalapy.world.program_log import LogEntry
 from koalapy.world.streams import Stream
 from koalapy.world.world import World
 
+Note = Callable[[str], None]  # notes one line
+
 
 class Watch:
     """All checkers of one world. `check` raises the first broken promise, after the event: callers must not fail.
@@ -53,7 +55,7 @@ class Watch:
     `note` is called with one line for each event that matters. Two runs are the same if their lines are.
     """
 
-    def __init__(self, world: World, note: Callable[[str], None]) -> None:
+    def __init__(self, world: World, note: Note) -> None:
         self._world, self.note = world, note
         self._committed = Committed()
         self._knowledge = ClusterKnowledge(world.koalad.grid.settings.clusters)

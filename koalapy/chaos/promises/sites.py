@@ -1,0 +1,199 @@
+"""The observer of several sites: each has the watch of one world, and their leases are checked across them."""
+
+from collections.abc import Callable, Mapping
+
+from koalapy.chaos.promises.watch import Watch
+from koalapy.chaos.violation import Promise, promise
+from koalapy.model.change import Change
+from koalapy.model.identity import JobId, attempt_of
+from koalapy.model.lease import Lease, LeaseState, Origin, lease_cluster, lease_of_cluster
+from koalapy.model.neighbour import Neighbour
+from koalapy.model.settings import Settings
+from koalapy.store.contract import Store
+from koalapy.world.leases import Held, Use
+from koalapy.world.program_log import LogEntry
+from koalapy.world.sites import SimSites
+
+Side = tuple[str, int, bool]  # neighbour, number, lent
+
+
+class SitesWatch:
+    """All checkers of several sites. `check` raises the first broken promise, as `Watch` does."""
+
+    def __init__(self, sites: SimSites, note: Callable[[str], None]) -> None:
+        self._sites = sites
+        self.leases = Leases(sites)
+        self._watches = {name: _SiteWatch(self, name, sites, note) for name in sites.worlds}
+        for name, world in sites.worlds.items():
+            world.program_log.subscribe(self._logged(name))
+
+    @property
+    def jobs(self) -> int:
+        return sum(each.jobs for each in self._watches.values())
+
+    @property
+    def programs(self) -> int:
+        return sum(each.programs for each in self._watches.values())
+
+    @property
+    def parameters(self) -> int:
+        return sum(each.parameters for each in self._watches.values())
+
+    def check(self) -> None:
+        """Raises Violation for the first promise that was broken."""
+        for each in self._watches.values():
+            each.check()
+
+    def heal(self) -> None:
+        """Check promises that hold in a healed world only."""
+        for each in self._watches.values():
+            each.heal()
+
+    def quiescent(self) -> None:
+        """Raises Violation if something is left, or the sites do not agree."""
+        for each in self._watches.values():
+            each.quiescent()
+        self.leases.quiescent()
+
+    def unfinished(self) -> tuple[Promise, str]:
+        """Describe what keeps the sites from becoming quiescent, and the promise that breaks."""
+        jobs = [f"{name}: {watch.unfinished()}" for name, watch in self._watches.items() if not self._is_done(name)]
+        left = self._sites.left()
+        return (Promise.LEASE_ENDS if left and not jobs else Promise.ENDS), "; ".join([*jobs, *left])
+
+    def _is_done(self, name: str) -> bool:
+        return self._sites.worlds[name].quiescent()
+
+    def _logged(self, name: str) -> Callable[[LogEntry], None]:
+        def logged(entry: LogEntry) -> None:
+            if entry.what == "started":
+                self._watches[name].ask(lambda: self.leases.started(name, entry))
+
+        return logged
+
+
+class _SiteWatch(Watch):
+    """The watch of one site, which also has the leases checked."""
+
+    def __init__(self, sites: SitesWatch, name: str, worlds: SimSites, note: Callable[[str], None]) -> None:
+        super().__init__(worlds.worlds[name], lambda line: note(f"{name}: {line}"))
+        self._sites_watch, self._name = sites, name
+
+    def committed(self, change: Change, store: Store) -> None:
+        super().committed(change, store)
+        self.ask(lambda: self._sites_watch.leases.committed(self._name, change))
+
+
+class Leases:
+    """The leases of all sites, as their commits made them."""
+
+    def __init__(self, sites: SimSites) -> None:
+        self._sites = sites
+        self._leases: dict[str, dict[Side, Lease]] = {name: {} for name in sites.worlds}
+        self._served: dict[tuple[str, Origin], tuple[str, int]] = {}
+        self._holders: dict[tuple[str, JobId], tuple[str, int]] = {}  # of each pilot the lease that it holds
+
+    def committed(self, site: str, change: Change) -> None:
+        """Check the leases that have changed at a site."""
+        for record in change.neighbours:
+            before = {key: each for key, each in self._leases[site].items() if key[0] == record.name}
+            after = _sides(record)
+            for key in before:
+                del self._leases[site][key]
+            self._leases[site] |= after
+            for key, lease in after.items():
+                if lease.lent:
+                    self._check_served(site, key, lease)
+                    self._check_holder(site, key, lease)
+                elif lease.state is LeaseState.OVER:
+                    self._check_nothing_runs(Use(site, lease_cluster(key[0], lease.number)))
+            for key, lease in before.items():
+                if key not in after:
+                    self._check_gone(site, key, lease)
+        if change.neighbours:
+            self._check_limit(site, self._sites.worlds[site].settings)
+            self._check_uses()
+
+    def started(self, site: str, entry: LogEntry) -> None:
+        """Check that a borrower's program starts on a lease that its lender knows."""
+        if lease_of_cluster(entry.run.cluster) is None or not entry.run.tag.startswith("k"):
+            return
+        use = Use(site, entry.run.cluster)
+        held = [each for each, uses in self._sites.leases.uses.items() if use in uses]
+        for each in held:
+            pilot = attempt_of(each.tag)[1].job
+            known = any(lease.job == pilot for lease in self._leases[each.site].values() if lease.lent)
+            promise(
+                known, Promise.AFTER_LEASE, entry.run.tag, "starts on", use.cluster, "which", each.site, "has ended"
+            )
+
+    def quiescent(self) -> None:
+        """Check that no lease is left on any side, and that both sides of each link have the same charges."""
+        for site, sides in self._leases.items():
+            promise(not sides, Promise.LEASE_ENDS, site, "has", *sides)
+        for held, inside in self._sites.leases.insides.items():
+            promise(inside.dead, Promise.LEASE_ENDS, "the inside of", held.tag, "at", held.site, "still runs")
+        for pair in self._sites.pairs:
+            for lender, borrower in ((pair.one, pair.other), (pair.other, pair.one)):
+                lent, borrowed = self._record(lender, borrower).lent, self._record(borrower, lender).borrowed
+                words = lender, "has lent", lent, "to", borrower, "which has borrowed", borrowed
+                promise(lent == borrowed, Promise.CHARGES, *words)
+
+    def _record(self, site: str, neighbour: str) -> Neighbour:
+        engine = self._sites.worlds[site].koalad.engine
+        assert engine is not None
+        return engine.core.neighbours.records[neighbour]
+
+    # ---- one lease
+
+    def _check_served(self, site: str, key: Side, lease: Lease) -> None:
+        if lease.asked is None or (lease.job is None and lease.beyond is None):
+            return
+        first = self._served.setdefault((site, lease.asked.origin), (key[0], lease.number))
+        words = site, "serves", lease.asked.origin, "of", key[0], "again, after", first
+        promise(first == (key[0], lease.number), Promise.SERVED, *words)
+
+    def _check_holder(self, site: str, key: Side, lease: Lease) -> None:
+        if lease.job is not None:
+            holder = self._holders.setdefault((site, lease.job), (key[0], lease.number))
+            words = "pilot", lease.job, "of", site, "holds the leases", holder, "and", key
+            promise(holder == (key[0], lease.number), Promise.POOL, *words)
+
+    def _check_gone(self, site: str, key: Side, lease: Lease) -> None:
+        if lease.lent and lease.job is not None:
+            for held in self._of_pilot(site, lease.job):
+                for use in self._sites.leases.uses[held]:
+                    self._check_nothing_runs(use)
+        elif not lease.lent and lease.beyond is None:
+            self._check_nothing_runs(Use(site, lease_cluster(key[0], lease.number)))
+
+    def _check_nothing_runs(self, use: Use) -> None:
+        log = self._sites.worlds[use.site].program_log
+        running = [
+            tag for tag in log.tags() if any(run.running and run.cluster == use.cluster for run in log.runs(tag))
+        ]
+        promise(not running, Promise.AFTER_LEASE, use.cluster, "of", use.site, "is over, but on it run", *running)
+
+    def _of_pilot(self, site: str, job: JobId) -> list[Held]:
+        found = self._sites.leases.uses
+        return [each for each in found if each.site == site and attempt_of(each.tag)[1].job == job]
+
+    # ---- all leases
+
+    def _check_limit(self, site: str, settings: Settings) -> None:
+        lent = [each for each in self._leases[site].values() if each.lent and not each.is_undecided]
+        most = 0 if settings.lend is None else settings.lend.processors
+        total = sum(each.processors for each in lent)
+        promise(total <= most, Promise.POOL, site, "lends", total, "processors, and", most, "at most")
+
+    def _check_uses(self) -> None:
+        clusters: dict[Use, Held] = {}
+        for held, uses in self._sites.leases.uses.items():
+            promise(len(uses) == 1, Promise.POOL, "the pilot", held.tag, "of", held.site, "is the clusters", *uses)
+            first = clusters.setdefault(uses[0], held)
+            promise(first is held, Promise.POOL, uses[0].cluster, "leads to", first.tag, "and", held.tag)
+
+
+def _sides(record: Neighbour) -> Mapping[Side, Lease]:
+    gone = record.gone
+    return {} if gone else {(record.name, each.number, each.lent): each for each in record.leases}

@@ -1,0 +1,125 @@
+"""Actions in a world of several sites: users with jobs that are larger than their site, links that fail, and people
+who end leases."""
+
+from collections.abc import Callable
+from random import Random
+
+from koalapy.chaos import faults, user_actions
+from koalapy.chaos.plan import Action, plan
+from koalapy.model.errors import Reason
+from koalapy.model.events import LeaseEndRequested
+from koalapy.model.identity import tag_of
+from koalapy.model.lease import holds_lease, lease_of_cluster
+from koalapy.model.request import ComponentRequest, Request, RetryOn
+from koalapy.model.units import MINUTE, SECOND, Duration
+from koalapy.views.leases import leases
+from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
+from koalapy.world.random_streams import between
+from koalapy.world.sites import SimSites
+from koalapy.world.world import World
+
+Act = Callable[[SimSites, Random], None]
+
+_RUNS = (Duration(2 * SECOND), Duration(2 * MINUTE))
+_SHORT, _LONG = (SECOND, Duration(40 * SECOND)), (MINUTE, Duration(8 * MINUTE))
+_ENDED = Reason("lease_ended", "request", "Its lender has taken it back.", "")
+
+
+def _submit_large(sites: SimSites, rng: Random) -> None:
+    """Submit a job that is larger than its site, or nearly, and no larger than another one."""
+    name = rng.choice(list(sites.worlds))
+    own = max(_sizes(sites.worlds[name]), default=1)
+    largest = max(size for world in sites.worlds.values() for size in _sizes(world))
+    processors = rng.randint(min(own, largest), largest) // rng.choice((1, 1, 2)) or 1
+    program = Behaviour(runs=between(rng, *_RUNS), deaf=rng.random() < 0.1)
+    component = ComponentRequest(
+        processors=processors, executable=EXECUTABLE, arguments=arguments_of(program), walltime=Duration(3 * MINUTE)
+    )
+    retry_on = (RetryOn.LOST, RetryOn.KILLED)
+    sites.worlds[name].koalad.submit(Request(name="large", components=(component,), retry_on=retry_on))
+
+
+def _sizes(world: World) -> list[int]:
+    return [size for name, size in world.sizes.items() if lease_of_cluster(name) is None]
+
+
+def _end_lease(sites: SimSites, rng: Random) -> None:
+    """Let a person end a lease, at any of its sites."""
+    world = rng.choice(list(sites.worlds.values()))
+    engine = world.koalad.engine
+    found = [] if engine is None else leases(engine)
+    if found:
+        view = rng.choice(found)
+        ended = LeaseEndRequested(
+            neighbour=view.neighbour, lease=view.lease.number, lent=view.lease.lent, reason=_ENDED
+        )
+        world.koalad.request(ended)
+
+
+def _kill_pilot(sites: SimSites, rng: Random) -> None:
+    """Kill the batch job of a lease's pilot, as an administrator of the lender does."""
+    world = rng.choice(list(sites.worlds.values()))
+    engine = world.koalad.engine
+    held = [] if engine is None else [job for job in engine.records.jobs.values() if holds_lease(job.request)]
+    attempts = [attempt for job in held for attempt in job.present]
+    if attempts:
+        attempt = rng.choice(attempts)
+        batch = world.clusters[attempt.cluster].batch
+        for job in [each for each in batch.listed() if each.name == tag_of(world.instance, attempt.id)]:
+            batch.kill(job)
+
+
+def _link_cut(sites: SimSites, rng: Random) -> None:
+    pair = rng.choice(sites.pairs)
+    sites.network.cut(pair.one, pair.other, between(rng, *rng.choice((_SHORT, _LONG))))
+
+
+def _link_stalls(sites: SimSites, rng: Random) -> None:
+    pair = rng.choice(sites.pairs)
+    sites.network.stall(pair.one, pair.other, between(rng, *_SHORT))
+
+
+def _site_is_alone(sites: SimSites, rng: Random) -> None:
+    """Cut all links of a site."""
+    name, duration = rng.choice(list(sites.worlds)), between(rng, *rng.choice((_SHORT, _LONG)))
+    for pair in sites.pairs:
+        if name in (pair.one, pair.other):
+            sites.network.cut(pair.one, pair.other, duration)
+
+
+def _at_one_site(act: Callable[[World, Random], None]) -> Act:
+    return lambda sites, rng: act(rng.choice(list(sites.worlds.values())), rng)
+
+
+USERS: dict[str, tuple[Act, int]] = {
+    "submit_large": (_submit_large, 14),
+    "end_lease": (_end_lease, 1),
+    **{
+        name: (_at_one_site(act), weight)
+        for name, (act, weight) in user_actions.ALL.items()
+        if name not in ("submit_many", "force_cancel")
+    },
+}
+LINKS: dict[str, tuple[Act, int]] = {
+    "link_cut": (_link_cut, 12),
+    "link_stalls": (_link_stalls, 6),
+    "site_is_alone": (_site_is_alone, 3),
+    "pilot_killed": (_kill_pilot, 4),
+}
+FAULTS: dict[str, tuple[Act, int]] = {
+    **LINKS,
+    **{name: (_at_one_site(act), weight) for name, (act, weight) in faults.ALL.items()},
+}
+_ACTS = {name: act for name, (act, _) in (USERS | FAULTS).items()}
+
+
+def schedule_of_sites(seed: int, events: int, chosen: tuple[str, ...] = ()) -> list[Action]:
+    """Return the actions of a run of several sites. `chosen`: only these faults, with their usual weights."""
+    users = {name: weight for name, (_, weight) in USERS.items()}
+    weights = {name: weight for name, (_, weight) in FAULTS.items() if not chosen or name in chosen}
+    return plan(seed, events, users, weights, mixed=not chosen)
+
+
+def perform_at_sites(sites: SimSites, action: Action) -> None:
+    """Perform an action. Nothing happens if it has no target."""
+    _ACTS[action.kind](sites, Random(action.seed))
