@@ -23,16 +23,23 @@ class Action(NamedTuple):
 
 
 def plan(
-    seed: int, events: int, user_actions: Mapping[str, int], faults: Mapping[str, int], mixed: bool = True
+    seed: int,
+    events: int,
+    user_actions: Mapping[str, int],
+    faults: Mapping[str, int],
+    mixed: bool = True,
+    spread: int = 1,
 ) -> list[Action]:
     """Draw the actions of a run of so many events, in order; kinds are drawn by their weights.
 
     Phases without faults, in which work gets done, alternate with phases full of them. `mixed`: each seed has its own
-    mixture of faults without many of them, so that each fault also occurs without most others.
+    mixture of faults without many of them, so that each fault also occurs without most others. `spread`: so many times
+    as many events lie between two actions, and in a phase.
     """
     rng = stream(seed, "chaos/plan")
     mixture = {kind: weight * (rng.choice((0, 0, 1, 1, 3)) if mixed else 1) for kind, weight in faults.items()}
-    return list(_drawn(rng, events, dict(user_actions), mixture))
+    drawn = _drawn(rng, -(-events // spread), dict(user_actions), mixture)
+    return [each._replace(at=each.at * spread) for each in drawn]
 
 
 def _drawn(rng: Random, events: int, user_actions: dict[str, int], faults: dict[str, int]) -> Iterator[Action]:

@@ -1,8 +1,9 @@
 """Actions in a world of several sites: users with jobs that are larger than their site, links that fail, and people
 who end leases."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
+from types import MappingProxyType
 
 from koalapy.chaos import faults, user_actions
 from koalapy.chaos.plan import Action, plan
@@ -18,19 +19,22 @@ from koalapy.world.random_streams import between
 from koalapy.world.sites import SimSites
 from koalapy.world.world import World
 
+_SPREAD = 8  # several sites have many events that are nobody's action
+LARGEST = 24  # processors that a site with wide nodes has at least, and may lend
+
 Act = Callable[[SimSites, Random], None]
 
 _RUNS = (Duration(2 * SECOND), Duration(2 * MINUTE))
 _SHORT, _LONG = (SECOND, Duration(40 * SECOND)), (MINUTE, Duration(8 * MINUTE))
+_OTHER_USERS = {"submit": 3, "cancel": 1, "hold": 1, "release": 2, "local_job": 2, "job_of_another_store": 1}
 _ENDED = Reason("lease_ended", "request", "Its lender has taken it back.", "")
 
 
 def _submit_large(sites: SimSites, rng: Random) -> None:
-    """Submit a job that is larger than its site, or nearly, and no larger than another one."""
-    name = rng.choice(list(sites.worlds))
-    own = max(_sizes(sites.worlds[name]), default=1)
-    largest = max(size for world in sites.worlds.values() for size in _sizes(world))
-    processors = rng.randint(min(own, largest), largest) // rng.choice((1, 1, 2)) or 1
+    """Submit a job that is larger than its site, if it may borrow so much, or else a small one."""
+    sizes = {name: max(_sizes(world), default=1) for name, world in sites.worlds.items()}
+    name, own = rng.choices(list(sizes.items()), [4 if size < LARGEST else 1 for size in sizes.values()])[0]
+    processors = rng.randint(own + 1, LARGEST) if own < LARGEST else rng.randint(1, own // 4)
     program = Behaviour(runs=between(rng, *_RUNS), deaf=rng.random() < 0.1)
     component = ComponentRequest(
         processors=processors, executable=EXECUTABLE, arguments=arguments_of(program), walltime=Duration(3 * MINUTE)
@@ -94,11 +98,7 @@ def _at_one_site(act: Callable[[World, Random], None]) -> Act:
 USERS: dict[str, tuple[Act, int]] = {
     "submit_large": (_submit_large, 14),
     "end_lease": (_end_lease, 1),
-    **{
-        name: (_at_one_site(act), weight)
-        for name, (act, weight) in user_actions.ALL.items()
-        if name not in ("submit_many", "force_cancel")
-    },
+    **{name: (_at_one_site(user_actions.ALL[name][0]), weight) for name, weight in _OTHER_USERS.items()},
 }
 LINKS: dict[str, tuple[Act, int]] = {
     "link_cut": (_link_cut, 12),
@@ -113,11 +113,16 @@ FAULTS: dict[str, tuple[Act, int]] = {
 _ACTS = {name: act for name, (act, _) in (USERS | FAULTS).items()}
 
 
-def schedule_of_sites(seed: int, events: int, chosen: tuple[str, ...] = ()) -> list[Action]:
-    """Return the actions of a run of several sites. `chosen`: only these faults, with their usual weights."""
-    users = {name: weight for name, (_, weight) in USERS.items()}
+def schedule_of_sites(
+    seed: int, events: int, chosen: tuple[str, ...] = (), more: Mapping[str, int] = MappingProxyType({})
+) -> list[Action]:
+    """Return the actions of a run of several sites. `chosen`: only these faults, with their usual weights.
+
+    `more`: weights of users' actions in place of their usual ones.
+    """
+    users = {name: weight for name, (_, weight) in USERS.items()} | dict(more)
     weights = {name: weight for name, (_, weight) in FAULTS.items() if not chosen or name in chosen}
-    return plan(seed, events, users, weights, mixed=not chosen)
+    return plan(seed, events, users, weights, mixed=not chosen, spread=_SPREAD)
 
 
 def perform_at_sites(sites: SimSites, action: Action) -> None:

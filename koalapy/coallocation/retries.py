@@ -188,9 +188,8 @@ def _remove_directories(core: Core, job: Job) -> None:
 def _finish(core: Core, now: Instant, job: Job, state: JobState) -> None:
     if holds_lease(job.request):
         _remove_directories(core, job)
-        for attempt in job.attempts:
-            if attempt is not None and attempt.is_pending_cancel:
-                core.records.change_attempt(attempt, superseded=True)
+        if any(each is not None and each.is_pending_cancel for each in job.attempts):
+            core.records.end_try(job)  # so that its directory is removed with the end of the attempt
     core.records.change(job, state=state, finished_at=now)
     sources = tuple([(each.cluster, each.id) for each in job.attempts if each is not None])
     if job.request.keep_output is KeepOutput.HOME and sources:

@@ -96,6 +96,9 @@ class SimLeases:
         """Return the inside to which a lease leads now; None if it cannot be reached."""
         held = self.find(site, cluster)
         if held is None:
+            before = self._worlds[site].clusters.get(cluster)
+            if before is not None:
+                before.environment.observer.dialed("unreachable")
             return None
         uses = self.uses.setdefault(held, [])
         if Use(site, cluster) not in uses:

@@ -13,7 +13,7 @@ from koalapy.world.world import draw_cluster, draw_settings
 
 MOST = 5
 _NAMES = ("amsterdam", "berlin", "cordoba", "delft", "evora")
-_WIDE = 0.6  # of all sites have a cluster of large nodes
+_WIDE = 0.4  # of all sites have a cluster of large nodes
 _PASS_ON, _STRANGERS = 0.7, 0.8
 _RING = 0.5  # of all pairs of siblings are neighbours
 _ONE_DIALS = 0.3

@@ -44,6 +44,9 @@ from koalapy.chaos.fault_schedule import (
 )
 from koalapy.chaos.plan import plan
 from koalapy.chaos.run import Result, run
+from koalapy.chaos.site_actions import FAULTS as SITE_FAULTS
+from koalapy.chaos.site_actions import USERS as SITE_USERS
+from koalapy.chaos.site_actions import schedule_of_sites
 from koalapy.chaos.violation import Promise as P
 from koalapy.chaos.violation import Violation
 from koalapy.coallocation import (
@@ -73,9 +76,10 @@ from koalapy.link.session import SessionMachine
 from koalapy.model import notification
 from koalapy.model import records as model_records
 from koalapy.model.attempt import Attempt
-from koalapy.model.events import ClusterMeasured
+from koalapy.model.events import ClusterMeasured, LeaseEnded
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
+from koalapy.model.lease import LeaseState
 from koalapy.model.matching import Verdict
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.states import AttemptState, JobState
@@ -84,8 +88,10 @@ from koalapy.model.units import MINUTE, Duration, Instant
 from koalapy.scavenging import admission, idle_nodes, parameters, reclaim
 from koalapy.scheduler import preemption, schedule
 from koalapy.scheduler.blocked_ahead import BlockedAhead
+from koalapy.sites import borrowing, lending, requests
 from koalapy.store.memory import MemoryStore
 from koalapy.views import pilots as pilot_views
+from koalapy.world import leases as world_leases
 from koalapy.world.koalad import host
 from koalapy.world.koalad.host import SimKoalad
 from koalapy.world.koalad.koalad_process import KoaladProcess
@@ -95,6 +101,7 @@ CHAOS = Path(chaos.__file__).parent
 FAULTS_PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 ENOUGH = 50_000  # events within which every mutant is caught
 RUN_EVENTS, PATIENCE = 5_000, 20_000
+SITES_EVENTS = 15_000
 NOTIFYING = Habits(notify=0.9)
 MATCHING = Habits(matching=0.9)
 URGENT = Habits(long=0.6, urgent=0.3)
@@ -107,6 +114,7 @@ PILOTS = {"open_pilot": 6, "submit_to_pilot": 12, "close_pilot": 3, "drain_pilot
 AWAY = {"cluster_down": 4, "kcm_killed": 2, "relay_cut": 3, "node_cut_off": 3}
 CUTS = {"connection_cut": 4, "kcm_killed": 1}
 STREAMING = {"submit": 2, "submit_many": 0, "cancel": 0, "release": 0, "open_stream": 4, "lose_chunks": 4}
+UNSERVED = {"barrier_never_reached": 3, "cluster_down": 2, "wrapper_killed": 4, "job_pending_for_ever": 2}
 JOB_ACTIONS = {"submit": 12, "submit_many": 3, "cancel": 2, "release": 1}
 
 
@@ -116,6 +124,7 @@ class Mutant(NamedTuple):
     A promise that stands alone in some mutant's `promises` is known to be one that can be seen to be broken by itself.
     `faults`: those that it takes, none for the usual ones; `user_actions` beside the usual, or as often in place of
     them; the users' `habits`. `heal`: it shows only when all should have come to rest. `seed`: where to look first.
+    `sites`: how many there are.
     """
 
     name: str
@@ -126,6 +135,7 @@ class Mutant(NamedTuple):
     habits: Habits = Habits()
     heal: bool = False
     seed: int = 1
+    sites: int = 1
 
 
 # ---- the cluster side
@@ -745,6 +755,51 @@ def _a_vacated_job_goes_to_the_tail() -> Any:
     return patch.object(retries, "_back", back)
 
 
+# ---- several sites
+
+
+def _one_pilot_holds_two_leases() -> Any:
+    claim = lending._claimed
+
+    def claimed(core: Core, now: Instant, neighbour: str, component: Any) -> Any:
+        held = [each.job for _, each in core.neighbours.leases(lent=True) if each.job is not None]
+        return held[0] if held else claim(core, now, neighbour, component)
+
+    return patch.object(lending, "_claimed", claimed)
+
+
+def _the_cluster_of_a_lease_never_leaves() -> Any:
+    upkeep = world_leases.lease_upkeep
+    return patch.object(world_leases, "lease_upkeep", lambda engine, joined: replace(upkeep(engine, joined), leave=()))
+
+
+def _a_returned_lease_costs_its_borrower_nothing() -> Any:
+    ended = borrowing.on_ended
+
+    def on_ended(core: Core, now: Instant, event: Any) -> None:
+        lease = core.neighbours.lease(event.neighbour, event.lease, lent=False)
+        returned = lease is not None and lease.state is LeaseState.CLOSING
+        ended(core, now, replace(event, charge=0) if returned else event)
+
+    return patch.object(engine, "REACTIONS", {**engine.REACTIONS, LeaseEnded: (on_ended,)})
+
+
+def _a_lease_is_over_before_its_pilot() -> Any:
+    end = lending.end
+
+    def ended(core: Core, now: Instant, neighbour: str, lease: Any, reason: Any) -> None:
+        end(core, now, neighbour, lease, reason)
+        left = core.neighbours.lease(neighbour, lease.number, lent=True)
+        if left is not None and left.bound_at is not None and left.beyond is None:
+            lending.note_over(core, now, neighbour, left, 1, reason)
+
+    return patch.object(lending, "end", ended)
+
+
+def _requests_are_not_remembered() -> Any:
+    return patch.object(requests, "_is_seen", lambda core, now, origin: False)
+
+
 MUTANTS = (
     Mutant(
         "every wrapper wins the start lock",
@@ -1177,6 +1232,26 @@ MUTANTS = (
         HARDLY_ANY,
         habits=URGENT,
     ),
+    Mutant("one pilot holds two leases", _one_pilot_holds_two_leases, (P.POOL,), sites=3),
+    Mutant(
+        "the cluster of a lease never leaves", _the_cluster_of_a_lease_never_leaves, (P.LEASE_ENDS,), heal=True, sites=2
+    ),
+    Mutant(
+        "a returned lease costs its borrower nothing",
+        _a_returned_lease_costs_its_borrower_nothing,
+        (P.CHARGES,),
+        heal=True,
+        sites=2,
+    ),
+    Mutant(
+        "a lease is over before its pilot",
+        _a_lease_is_over_before_its_pilot,
+        (P.AFTER_LEASE,),
+        HARDLY_ANY,
+        {"end_lease": 10},
+        sites=2,
+    ),
+    Mutant("requests are not remembered", _requests_are_not_remembered, (P.SERVED,), UNSERVED, sites=3),
 )
 
 
@@ -1206,16 +1281,17 @@ def _fail_if_mistyped(violation: Violation) -> None:
 
 
 def _run(mutant: Mutant, seed: int) -> Result:
-    events = RUN_EVENTS // 5 if mutant.heal else RUN_EVENTS
+    events = (RUN_EVENTS if mutant.sites == 1 else SITES_EVENTS) // (5 if mutant.heal else 1)
     actions = None
-    if mutant.user_actions or mutant.faults or not mutant.heal:
+    if mutant.sites > 1:
+        actions = schedule_of_sites(seed, events, tuple(mutant.faults), mutant.user_actions)
+    elif mutant.user_actions or mutant.faults or not mutant.heal:
         actions = plan(
             seed, events, JOB_ACTIONS | mutant.user_actions, mutant.faults or FAULTS, mixed=not mutant.faults
         )
     until, patience = (None, PATIENCE) if mutant.heal else (events, None)
-    return run(
-        seed, events, until=until, patience=patience, actions=actions, habits=None if mutant.heal else mutant.habits
-    )
+    habits = None if mutant.heal else mutant.habits
+    return run(seed, events, until=until, patience=patience, actions=actions, habits=habits, sites=mutant.sites)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.promises[0]}: {mutant.name}".replace(" ", "-"))
@@ -1238,8 +1314,10 @@ def test_a_mistyped_mutant_fails_at_once() -> None:
 
 def test_every_fault_and_user_action_of_a_mutant_exists() -> None:
     for mutant in MUTANTS:
-        assert [name for name in mutant.faults if name not in FAULTS | LIES] == [], mutant.name
+        faults = FAULTS | LIES if mutant.sites == 1 else SITE_FAULTS
+        assert [name for name in mutant.faults if name not in faults] == [], mutant.name
         known = USER_ACTIONS | PRUNING | CLUSTER_ACTIONS | FLOW_ACTIONS | PILOT_ACTIONS | STREAMS
+        known = known if mutant.sites == 1 else SITE_USERS
         assert [name for name in mutant.user_actions if name not in known] == [], mutant.name
 
 

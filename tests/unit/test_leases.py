@@ -389,6 +389,7 @@ def test_the_directory_of_a_lease_whose_cluster_was_out_of_reach_at_its_end_is_r
     pair.lyon.lose("big")
     pair.lyon.apply(CancelRequested(pair.pilot, force=True))
     assert pair.lyon.job(pair.pilot).state.final
+    assert pair.lyon.job(pair.pilot).attempts == ()  # as the store has it, where its pending cancel is kept
     assert pair.forgotten() == []
     pair.lyon.reach("big")  # where it is ended then
     assert pair.forgotten() == [(pair.pilot, "big")]

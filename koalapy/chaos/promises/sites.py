@@ -91,6 +91,7 @@ class Leases:
         self._sites = sites
         self._leases: dict[str, dict[Side, Lease]] = {name: {} for name in sites.worlds}
         self._served: dict[tuple[str, Origin], tuple[str, int]] = {}
+        self._pilots: dict[tuple[str, str, int], JobId] = {}  # that serve each request
         self._holders: dict[tuple[str, JobId], tuple[str, int]] = {}  # of each pilot the lease that it holds
 
     def committed(self, site: str, change: Change) -> None:
@@ -152,6 +153,8 @@ class Leases:
         first = self._served.setdefault((site, lease.asked.origin), (key[0], lease.number))
         words = site, "serves", lease.asked.origin, "of", key[0], "again, after", first
         promise(first == (key[0], lease.number), Promise.SERVED, *words)
+        pilot = self._pilots.setdefault((site, *first), lease.job) if lease.job is not None else None
+        promise(pilot == lease.job, Promise.SERVED, site, "serves", first, "by the pilots", pilot, "and", lease.job)
 
     def _check_holder(self, site: str, key: Side, lease: Lease) -> None:
         if lease.job is not None:
