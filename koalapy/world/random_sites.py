@@ -51,7 +51,7 @@ def _settings(rng: Random, name: str, pairs: list[SitePair], wide: bool) -> Sett
     )  # fmt: skip
     borrow = Borrow(
         after=Duration(rng.choice((0, 5, 20)) * SECOND), processors=rng.choice((None, None, 60)),
-        idle=Duration(rng.choice((10, 40)) * SECOND), again=Duration(rng.choice((10, 40)) * SECOND),
+        idle=Duration(rng.choice((10, 40)) * SECOND), again=Duration(rng.choice((10, 90)) * SECOND),
     )  # fmt: skip
     delegation = Delegation(dttl=rng.choice((1, 2, 4)), interval=Duration(rng.choice((0, 0, 5)) * SECOND))
     drawn = draw_settings(rng)

@@ -1,6 +1,7 @@
 """The observer of several sites: each has the watch of one world, and their leases are checked across them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from koalapy.chaos.promises.watch import Watch
 from koalapy.chaos.violation import Promise, promise
@@ -80,8 +81,16 @@ class _SiteWatch(Watch):
         self._sites_watch, self._name = sites, name
 
     def committed(self, change: Change, store: Store) -> None:
+        for record in change.neighbours:
+            self._drain([lease_cluster(record.name, each.number) for each in record.leases if _is_given_back(each)])
         super().committed(change, store)
         self.ask(lambda: self._sites_watch.leases.committed(self._name, change))
+
+    def _drain(self, clusters: Sequence[str]) -> None:
+        """Note that koalad places nothing more on leases that it gives back."""
+        for name in clusters:
+            if (seen := self._knowledge.clusters.get(name)) is not None:
+                seen.settings = replace(seen.settings, draining=True)
 
 
 class Leases:
@@ -195,6 +204,10 @@ class Leases:
             promise(len(uses) == 1, Promise.POOL, "the pilot", held.tag, "of", held.site, "is the clusters", *uses)
             first = clusters.setdefault(uses[0], held)
             promise(first is held, Promise.POOL, uses[0].cluster, "leads to", first.tag, "and", held.tag)
+
+
+def _is_given_back(lease: Lease) -> bool:
+    return not lease.lent and lease.beyond is None and lease.state is LeaseState.CLOSING
 
 
 def _sides(record: Neighbour) -> Mapping[Side, Lease]:
