@@ -11,7 +11,7 @@ from koalapy.chaos.run import Result, run
 from koalapy.chaos.site_actions import FAULTS, USERS, schedule_of_sites
 from koalapy.world.random_sites import MOST
 
-COURSE = 6_000
+COURSE = 8_000
 SEEDS = 10
 LEAST = 100_000  # events of all these seeds
 KOALA = [sys.executable, "-m", "koalapy.cli.main", "sim"]
