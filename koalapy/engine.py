@@ -235,12 +235,12 @@ class Engine:
         if core.records.counters.doubtful_below:
             restored_store.bind_waiting(core, now)
         requests.step(core, now)
-        if core.dirty and not core.startup_gate.awaited(now):
+        if core.dirty and not core.startup_gate.awaited(now, bool(core.queue.ads)):
             for preempting in preemption.decide(core, now, self._policies):
                 self._carry_out_preemption(now, preempting)
             self._schedule(now)
         self._scavenger.step(now)
-        if core.prerequisites.ended and turns.settle(core, now) and not core.startup_gate.awaited(now):
+        if core.prerequisites.ended and turns.settle(core, now) and not core.startup_gate.missing:
             self._schedule(now)  # a sweep has ended, for which jobs waited
             turns.settle(core, now)
         if core.queue.ads:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from koalapy.broker.fit import demand
 from koalapy.broker.shape import MinimumDemand
 from koalapy.information.commitments import processors_taken
-from koalapy.information.kis import ClusterSummary, Size, evolve_summary, same_availability
+from koalapy.information.kis import NOT_MEASURED, ClusterSummary, Size, evolve_summary, same_availability
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.policies.placement import IdleCluster
@@ -18,6 +18,7 @@ class Availability:
     `most_backlog`: the largest component, in processors, that some batch queue would still take. `sizes`: name,
     settings and known size of every cluster; the size is None if it cannot be used now. `troubled`: the clusters that
     cannot be used now. `smaller`: whether some cluster has fewer processors now than with all its nodes up.
+    `unmeasured`: whether some cluster is connected and was not measured since.
     """
 
     _idle_clusters: tuple[IdleCluster, ...] = ()
@@ -29,12 +30,14 @@ class Availability:
         self.usable: dict[str, ClusterSummary] = {}
         self.idle: dict[str, int] = {}
         self.most_backlog = 0
+        self.unmeasured = False
         self._most: dict[str, int] = {}
         sizes: list[tuple[str, ClusterSettings, object]] = []
         for summary in self.summaries:
             name, state = summary.name, summary.state
             if summary.trouble is not None:
                 sizes.append((name, summary.settings, None))
+                self.unmeasured = self.unmeasured or summary.trouble.code == NOT_MEASURED.code
                 continue
             sizes.append((name, summary.settings, (summary.size, summary.whole, summary.size_known)))
             self.usable[name], self.idle[name] = summary, summary.idle
@@ -156,7 +159,7 @@ class Availability:
             left.idle[name] = summary.idle
         left.most_idle = max(left.idle.values(), default=0)
         left.most_backlog = max([0, *map(backlog_left, left.usable.values())]) if patient else self.most_backlog
-        left._most, left._slots = self._most, {}
+        left._most, left._slots, left.unmeasured = self._most, {}, self.unmeasured
         left._share(self)
         return left
 

@@ -15,40 +15,45 @@ class StartupGate:
 
     Until there are none, no waiting job is placed. A cluster may still report that the store was restored from a
     backup, and that a job which waits in the store has run since. Without a waiting job at the start, the gate is open.
+    It closes if a job comes whose ad is to be compared with those of all clusters.
     """
 
     def __init__(self, clusters: Iterable[str], work: Iterable[Work]) -> None:
-        waits = any(each.state.queued or each.state is JobState.BLOCKED for each in work)
-        self._missing = dict.fromkeys(clusters) if waits else {}
+        self._closed = any(each.state.queued or each.state is JobState.BLOCKED for each in work)
+        self._missing = dict.fromkeys(clusters)
         self._until: Instant | None = None
 
     @property
     def missing(self) -> list[str]:
-        return list(self._missing)
+        return list(self._missing) if self._closed else []
 
     def reached(self, cluster: str) -> None:
         self._missing.pop(cluster, None)
 
     def inherit(self, before: "StartupGate") -> None:
         """Wait for the clusters for which this koalad still waits, and not for them anew."""
-        self._missing, self._until = before._missing, before._until
+        self._missing, self._until, self._closed = before._missing, before._until, before._closed
 
     def open(self) -> None:
         """Wait for no further cluster: it is known that the store was restored."""
         self._missing.clear()
 
-    def awaited(self, now: Instant) -> bool:
-        """Return whether a cluster is still awaited. After LONGEST_LOGIN, every cluster left counts as unreachable."""
+    def awaited(self, now: Instant, chooses: bool) -> bool:
+        """Return whether a cluster is still awaited. After LONGEST_LOGIN, every cluster left counts as unreachable.
+
+        `chooses`: whether a job waits whose ad is compared with those of clusters.
+        """
         if not self._missing:
             return False
+        self._closed = self._closed or chooses
         if self._until is None:
             self._until = Instant(now + LONGEST_LOGIN)
         if now >= self._until:
             self._missing.clear()
-        return bool(self._missing)
+        return bool(self.missing)
 
     def wakeup(self) -> Instant | None:
-        return self._until if self._missing else None
+        return self._until if self.missing else None
 
 
 class RecalledAttempts:

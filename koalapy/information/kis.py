@@ -15,6 +15,9 @@ from koalapy.model.units import DAY, Duration, Instant, format_duration
 Size = tuple[int, int]  # all processors of a cluster, and the most of them that one component could get
 
 DRAINING = Reason("draining", "transient", "it is being drained, so nothing is placed there.", "")
+NOT_MEASURED = Reason(
+    "not_measured", "transient", "waiting for the first answer of its batch system.", "Wait a moment."
+)
 NEVER_CONNECTED = Reason("connecting", "transient", "koalad has not reached its head node yet.", "Wait a moment.")
 
 
@@ -126,12 +129,10 @@ class Information:
     def connected(self, cluster: str, version: str, machine: Machine = UNKNOWN_MACHINE) -> None:
         """Note that a session with the cluster began; its old measurement is dropped."""
         known = self.clusters[cluster]
-        message = "waiting for the first answer of its batch system."
-        trouble = Reason("not_measured", "transient", message, "Wait a moment.")
         version = version or known.version
         again: dict[str, object] = {"smaller_since": None, "measured_since": None}
         again |= {"machine": known.machine if machine == UNKNOWN_MACHINE else machine}
-        self._update(known, {"connected": True, "version": version, "state": None, "trouble": trouble, **again})
+        self._update(known, {"connected": True, "version": version, "state": None, "trouble": NOT_MEASURED, **again})
 
     def lost(self, cluster: str, reason: Reason) -> None:
         """Note that the session with the cluster ended, and why."""

@@ -210,14 +210,21 @@ def start(
 
 
 def _choose(job: Job, availability: Availability, suitability: Suitability) -> Decision | None:
-    """Choose the first of the job's choices that fits; make a list of them if it has none."""
+    """Choose the first of the job's choices that fits; make a list of them if it has none.
+
+    No list is made before a cluster that has just connected is measured and compared: it may be the best one. No list
+    ends before it is measured.
+    """
     if not job.choices:
+        (component,) = job.request.components
+        if availability.unmeasured or not suitability.is_settled(component):
+            return None
         found = choices(job.request, availability, suitability)
         return ClaimChoice(job.id, found, 0) if found else None
     for place, each in enumerate(job.choices):
         if each.refused is None and fits(job.request, each, availability):
             return ClaimChoice(job.id, job.choices, place)
-    return EndChoices(job.id)
+    return None if availability.unmeasured else EndChoices(job.id)
 
 
 def _may_queue(now: Instant, waiting: Waiting, availability: Availability, settings: Settings) -> bool:

@@ -6,22 +6,21 @@ submitted again under the same key, what is to be cancelled is cancelled until i
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import pytest
+from step_by_step import Differences, End, component, end_of
 
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.events import CancelRequested, HoldRequested, ReleaseRequested
-from koalapy.model.identity import AttemptId, JobId, Tag, attempt_of, tag_of
-from koalapy.model.job import Component, Job
-from koalapy.model.request import ComponentRequest, FlowJob, Request, RetryOn
+from koalapy.model.identity import JobId, Tag, attempt_of
+from koalapy.model.job import Job
+from koalapy.model.request import FlowJob, Request, RetryOn
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
-from koalapy.model.usage import By, sums
-from koalapy.world.behaviour import EXECUTABLE, MISSING, Behaviour, arguments_of
+from koalapy.world.behaviour import MISSING
 from koalapy.world.koalad.host import OWNER, NoKoaladObserver
 from koalapy.world.processes import CrashPoint
 from koalapy.world.program_log import LogEntry
@@ -37,19 +36,6 @@ SETTINGS = Settings(
 )
 LONGEST_RECOVERY = 20  # of koalad's steps
 CHECK_EVERY = Duration(2 * SECOND)  # between two checks of the user
-
-
-def component(cluster: str | None = None, optional: bool = False, **behaviour: object) -> ComponentRequest:
-    executable = str(behaviour.pop("executable", EXECUTABLE))
-    does = Behaviour(**{"runs": Duration(3 * SECOND), **behaviour})  # type: ignore[arg-type]
-    return ComponentRequest(
-        processors=1,
-        executable=executable,
-        arguments=arguments_of(does),
-        cluster=cluster,
-        walltime=Duration(MINUTE),
-        optional=optional,
-    )
 
 
 REFERENCE = {
@@ -135,54 +121,6 @@ class User:
         self._world.koalad.request(ReleaseRequested(held.id) if final else HoldRequested(held.id))
 
 
-class End(NamedTuple):
-    """What became of a job. `runs`: of each component how often the program of each of its attempts ran, if it did.
-
-    `statuses` are empty for a job that was cancelled: a wrapper out of reach is ended by the batch system's own cancel,
-    which leaves some programs no time for a status. `used`: of the attempts whose programs ran, what their processor
-    time was for and how often they ran, in the order of attempts.
-    """
-
-    state: JobState
-    code: str
-    statuses: tuple[int | None, ...]
-    runs: tuple[tuple[int, ...], ...]
-    used: tuple[tuple[str, int], ...]
-
-
-def end_of(world: World, job: Job) -> End:
-    return End(
-        state=job.state,
-        code=job.reason.code if job.reason else "",
-        statuses=() if job.state is JobState.CANCELLED else tuple(each.exit_status for each in job.components),
-        runs=tuple(_runs(world, job, each) for each in job.components),
-        used=_used(world, job),
-    )
-
-
-def _used(world: World, job: Job) -> tuple[tuple[str, int], ...]:
-    """Each entry must cover what the program's own lines in the ledger say, and so must every sum of them."""
-    entries = [each for each in world.koalad.store.usage() if each.attempt.job == job.id]
-    ran = {}
-    for entry in entries:
-        runs = world.program_log.runs(tag_of(world.instance, entry.attempt))
-        ends = [at for run in runs for at in run.nodes.values() if at is not None]
-        if runs:
-            late = SECOND  # clocks of hosts differ
-            assert entry.started_at <= entry.released_at <= runs[0].began + late, (entry, runs)
-            assert max(ends) - late <= entry.ended_at, (entry, runs)
-            ran[entry.attempt] = (str(entry.kind), len(runs))
-    of_job = {key: found for key, found in sums(entries, By.JOB).items() if key[0] == job.id}
-    assert sum(each.total for each in of_job.values()) == sum(each.ended_at - each.started_at for each in entries)
-    return tuple(ran[attempt] for attempt in sorted(ran))
-
-
-def _runs(world: World, job: Job, component: Component) -> tuple[int, ...]:
-    attempts = [AttemptId(job.id, component.index, number + 1) for number in range(component.attempt)]
-    runs = [len(world.program_log.runs(tag_of(world.instance, attempt))) for attempt in attempts]
-    return tuple(count for count in runs if count)
-
-
 def play_scenario(disturb: Callable[[World], None]) -> tuple[World, dict[str, End]]:
     """Play the whole scenario until the world is quiescent."""
     world = World(SEED, settings=SETTINGS)
@@ -250,17 +188,6 @@ def test_a_koalad_killed_again_during_recovery_reaches_the_same_ends(undisturbed
     assert not different.found, different.found[:5]
 
 
-class Again(NoKoaladObserver):
-    """Kills the second koalad, too, after so many steps."""
-
-    def __init__(self, world: World, steps: int) -> None:
-        self._world, self._steps = world, steps
-
-    def started(self, snapshot: Snapshot, engine: Engine) -> None:
-        if self._world.koalad.starts == 2:
-            self._world.koalad.crash_point.left = self._steps
-
-
 @pytest.mark.parametrize("name", ["alpha", pytest.param("beta", marks=pytest.mark.slow)])
 def test_a_kcm_killed_at_any_action_changes_no_end(name: str, undisturbed: tuple[World, dict[str, End]]) -> None:
     world, ends = undisturbed
@@ -289,22 +216,20 @@ def test_a_wrapper_killed_at_any_command_costs_at_most_one_attempt(
     assert not different.found, different.found[:5]
 
 
+class Again(NoKoaladObserver):
+    """Kills the second koalad, too, after so many steps."""
+
+    def __init__(self, world: World, steps: int) -> None:
+        self._world, self._steps = world, steps
+
+    def started(self, snapshot: Snapshot, engine: Engine) -> None:
+        if self._world.koalad.starts == 2:
+            self._world.koalad.crash_point.left = self._steps
+
+
 def _coarse(ends: Mapping[str, End]) -> dict[str, object]:
     """The parts of the ends that no kill of a wrapper may change."""
     return {name: (end.state, end.state is JobState.DONE and end.statuses[:1]) for name, end in ends.items()}
-
-
-class Differences:
-    """From the undisturbed run."""
-
-    def __init__(self, ends: Mapping[str, object]) -> None:
-        self._ends = ends
-        self.found: list[tuple[str, dict[str, object]]] = []
-
-    def look(self, what: str, found: Mapping[str, object]) -> None:
-        wrong = {name: end for name, end in found.items() if end != self._ends[name]}
-        if wrong:
-            self.found.append((what, wrong))
 
 
 def _set_steps(crash_point: CrashPoint, steps: int) -> None:

@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from engine_play import BUSY_QUEUE, Play, check, component, make
+from engine_play import BUSY_QUEUE, INSTANCE, Play, check, component, make
 
 from koalapy.core.matching import Matching
+from koalapy.engine import Engine
+from koalapy.model.change import Snapshot
 from koalapy.model.cluster import Machine
 from koalapy.model.commands import CompareAds, SubmitAttempt
 from koalapy.model.errors import Reason
@@ -26,6 +28,8 @@ from koalapy.model.matching import Answer, ClusterAd, JobAd, Match, Question, Ve
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, Duration
 from koalapy.policies.placement import worst_fit
+from koalapy.policies.queueing import fpfs
+from koalapy.scheduler.schedule import Policies
 from koalapy.views.explanation import explain, summary
 
 LINUX, RANK = 'other.OpSys == "Linux"', "other.AverageSI"
@@ -177,6 +181,89 @@ def test_a_job_fails_at_last_with_what_its_choices_refused() -> None:
     assert reason is not None
     assert reason.code == "choices_refused"
     assert "beta: The queue is closed. alpha: The queue is closed." in reason.message
+    check(game)
+
+
+def test_a_list_is_made_once_each_connected_cluster_is_measured() -> None:
+    game = Play()
+    game.lose("beta")
+    game.apply(ClusterConnected(cluster="beta", version="22.05"))
+    job = game.submit(component(4, rank=RANK))
+    answer(game, {"alpha": 1.0, "beta": 3.0})
+    assert game.job(job).state is JobState.WAITING
+    game.down.discard("beta")
+    game.measure()
+    answer(game, {"alpha": 1.0, "beta": 3.0})
+    assert clusters_of(game, job) == ["beta"]
+    check(game)
+
+
+def test_a_list_ends_once_each_connected_cluster_is_measured() -> None:
+    game = Play()
+    job = game.submit(component(4, rank=RANK))
+    answer(game, {"alpha": 1.0, "beta": 3.0})
+    game.lose("alpha")
+    game.apply(ClusterConnected(cluster="alpha", version="22.05"))
+    game.apply(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED))
+    game.obey()
+    assert (game.job(job).state, game.job(job).submission_failures) == (JobState.WAITING, 0)
+    game.reach("alpha")
+    assert (clusters_of(game, job), game.job(job).submission_failures) == (["alpha"], 0)
+    check(game)
+
+
+def test_no_list_is_made_while_a_cluster_is_still_compared() -> None:
+    game = Play()
+    job = game.submit(component(4, rank=RANK))
+    (question,) = question_of(game).questions
+    some = replace(question, clusters=tuple(each for each in question.clusters if each.cluster != "alpha"))
+    game.apply(AdsCompared((_answer(some, {"beta": 2.0, "gamma": 1.0}, None),)))
+    assert game.job(job).state is JobState.WAITING
+    answer(game, {"alpha": 3.0})
+    assert clusters_of(game, job) == ["alpha"]
+
+
+def test_a_list_is_made_without_a_cluster_that_is_out_of_reach() -> None:
+    game = Play()
+    game.lose("beta")
+    job = game.submit(component(4, rank=RANK))
+    answer(game, {"alpha": 1.0})
+    assert clusters_of(game, job) == ["alpha"]
+    check(game)
+
+
+def test_a_new_koalad_makes_no_list_before_it_has_reached_or_lost_each_cluster() -> None:
+    """It was killed while the job was claimed on its first choice, which then refuses the job."""
+    game = Play()
+    job = game.submit(component(4, rank=RANK))
+    answer(game, {"alpha": 3.0, "beta": 2.0})
+    game.apply(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED))
+    game.obey()
+    assert clusters_of(game, job) == ["beta"]
+    snapshot = Snapshot(instance=INSTANCE, jobs=tuple(game.jobs.values()), counters=game.counters)
+    game.engine = Engine(game.settings, Policies(worst_fit, fpfs), snapshot)
+    game.reach("beta")
+    game.apply(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED))
+    game.obey()
+    answer(game, {"alpha": 3.0, "beta": 2.0})
+    assert (game.job(job).state, game.job(job).submission_failures) == (JobState.WAITING, 1)
+    game.reach("alpha")
+    game.lose("gamma")
+    assert clusters_of(game, job) == ["alpha"]
+    assert [str(each) for each in game.job(job).choices] == ["alpha", "beta"]
+    check(game)
+
+
+def test_a_job_that_comes_soon_after_the_start_gets_no_list_before_each_cluster_is_reached_or_lost() -> None:
+    game = Play()
+    game.engine = Engine(game.settings, Policies(worst_fit, fpfs), Snapshot(instance=INSTANCE))
+    game.reach("beta")
+    job = game.submit(component(4, rank=RANK))
+    answer(game, {"alpha": 3.0, "beta": 2.0})
+    game.reach("alpha")
+    assert game.job(job).state is JobState.WAITING
+    game.lose("gamma")
+    assert clusters_of(game, job) == ["alpha"]
     check(game)
 
 

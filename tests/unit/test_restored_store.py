@@ -6,7 +6,7 @@ import pytest
 from engine_play import from_its_own
 
 from koalapy.coallocation.restored_store import JOBS_AHEAD, UNTIL_KNOWN
-from koalapy.core.startup import StartupGate
+from koalapy.core.startup import LONGEST_LOGIN, StartupGate
 from koalapy.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
@@ -60,7 +60,18 @@ def test_a_cluster_that_reports_nothing_is_not_waited_for_for_ever() -> None:
 
 def test_a_koalad_that_began_with_no_waiting_job_waits_for_nobody() -> None:
     contact = StartupGate(["big", "small"], [])
-    assert not contact.awaited(Instant(0))
+    assert not contact.awaited(Instant(0), chooses=False)
+    assert contact.wakeup() is None
+
+
+def test_a_job_that_chooses_among_clusters_waits_for_each_of_them_for_a_while() -> None:
+    contact = StartupGate(["big", "small"], [])
+    assert not contact.awaited(Instant(0), chooses=False)
+    assert contact.awaited(Instant(1), chooses=True)
+    assert contact.wakeup() == Instant(LONGEST_LOGIN), "from the start on"
+    contact.reached("big")
+    assert contact.awaited(Instant(2), chooses=True)
+    assert not contact.awaited(Instant(LONGEST_LOGIN), chooses=True)
     assert contact.wakeup() is None
 
 
