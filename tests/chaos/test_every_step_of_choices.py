@@ -1,4 +1,4 @@
-"""koalad and KCMs killed at the steps of a scenario with preemption and choices: all ends are the same.
+"""koalad and KCMs killed at the steps of a scenario with preemption and choices: the ends are the same.
 
 A job of priority 0 does not fit, and vacates the job that fills `beta`, which runs again afterwards. The best cluster,
 `alpha`, refuses every batch job: a job with a rank goes on with its next choice, and a larger one with a group of two.
@@ -6,7 +6,7 @@ Recipients are notified of each first start and each end.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -34,6 +34,7 @@ SETTINGS = Settings(
     claim_timeout=Duration(2 * MINUTE),
     barrier_timeout=Duration(2 * MINUTE),
     orphan_timeout=Duration(2 * MINUTE),
+    max_submission_failures=20,
     preempt=Preempt(how=PreemptBy.VACATE),
 )
 BEST_FIRST = list(RANKS)[-1]  # alpha, then gamma, then beta
@@ -199,8 +200,13 @@ def test_a_kcm_killed_at_any_action_changes_no_end(
         world.clusters[name].environment.kcm_crash_point.left = step
 
     world, ends = undisturbed
-    different = Differences(ends)
+    different = Differences(anywhere(ends))
     for step in range(1, world.clusters[name].environment.kcm_crash_point.steps + 1, every):
         _, found = play_scenario(kill)
-        different.look(f"{name}'s KCM killed at step {step}", found)
+        different.look(f"{name}'s KCM killed at step {step}", anywhere(found))
     assert not different.found, different.found[:5]
+
+
+def anywhere(ends: Mapping[str, Watched]) -> dict[str, Watched]:
+    """Return the ends without the clusters and the failures: one that is out of reach for a moment is no choice."""
+    return {name: end._replace(clusters=(), refused=(), counted=(0, 0)) for name, end in ends.items()}
