@@ -55,6 +55,7 @@ from koalapy.model.events import (
     LeaseExamined,
     LeaseOffered,
     LeaseReturned,
+    LeaseRevoked,
     MeasurementFailed,
     NeighbourConnected,
     NeighbourJoined,
@@ -93,7 +94,7 @@ from koalapy.scheduler import preemption
 from koalapy.scheduler.blocked_ahead import Overtaken
 from koalapy.scheduler.passes import Passes
 from koalapy.scheduler.schedule import Claim, ClaimChoice, Decision, EndChoices, Policies, Reject
-from koalapy.sites import borrowing, lending, neighbours, receiving, requests, sending
+from koalapy.sites import borrowing, lending, neighbours, receiving, requests, revoking, sending
 
 Reaction = Callable[[Core, Instant, Any], None]
 
@@ -142,6 +143,7 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         LeaseReturned: (lending.on_given_back,),
         RequestRejected: (borrowing.on_rejected,),
         LeaseOffered: (borrowing.on_offered,),
+        LeaseRevoked: (borrowing.on_revoked,),
         LeaseEnded: (borrowing.on_ended,),
         JobReceived: (receiving.on_received,),
         ReceivedJobChanged: (receiving.on_changed,),
@@ -245,6 +247,7 @@ class Engine:
             turns.settle(core, now)
         if core.queue.ads:
             self._compare_ads(now)
+        revoking.step(core, now, self._policies)
         neighbours.step(core, now)
         self._run_list_step.set_timers(core, now)
         for command in core.poll_urgency.changes(core.information, bool(core.queue.order), core.run_list.claimed_on):

@@ -16,8 +16,9 @@ class Lease(TypedDict):
     neighbour: str
     reachable: bool
     """Whether the neighbour is connected."""
-    state: Literal["asked", "binding", "bound", "closing", "over"]
-    """`asked`: the lender has not answered; `binding`: its pilot does not run yet; `bound`: it is a cluster."""
+    state: Literal["asked", "binding", "bound", "revoking", "closing", "over"]
+    """`asked`: the lender has not answered; `binding`: its pilot does not run yet; `bound`: it is a cluster;
+    `revoking`: its lender takes it back."""
     processors: int
     on: str | None
     """The cluster whose processors are lent; null for a borrowed one."""

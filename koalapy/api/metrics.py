@@ -111,7 +111,11 @@ class _Collector:
             parameters.add_metric([outcome], counted.parameters.get(outcome, 0))
         vacated = CounterMetricFamily("koala_jobs_vacated", "Jobs that were vacated for one of higher priority.")
         vacated.add_metric([], counted.vacated)
-        yield from (jobs, sweeps, ended, parameters, vacated)
+        revoked = CounterMetricFamily(
+            "koala_leases_revoked", "Leases that were taken back for jobs of this site's people."
+        )
+        revoked.add_metric([], counted.revoked)
+        yield from (jobs, sweeps, ended, parameters, vacated, revoked)
         yield GaugeMetricFamily(
             "koala_longest_wait_seconds",
             "For how long the job that waits longest has waited; 0 if none waits.",

@@ -61,7 +61,7 @@ def _lend(site: Site | None) -> Lend | None:
         to=found.to, processors=found.processors, clusters=found.clusters, walltime=found.walltime,
         lost_after=found.lost_after, pass_on=found.pass_on, strangers=found.strangers,
         requests_per_minute=found.requests_per_minute,
-        isolate=found.isolation, visible=found.visible,
+        isolate=found.isolation, visible=found.visible, revoke_for=found.revoke_for, grace=found.grace,
     )  # fmt: skip
 
 

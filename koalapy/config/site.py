@@ -20,7 +20,9 @@ from koalapy.model.lease import (
     MOST_LINKS,
     PILOT,
     REQUESTS_PER_MINUTE,
+    REVOKE_GRACE,
     SHORTEST_LEASE,
+    RevokeFor,
 )
 from koalapy.model.neighbour import Relation
 from koalapy.model.request import DEFAULT_PRIORITY, LOWEST_PRIORITY, Isolate
@@ -128,6 +130,11 @@ class Lending(Section):
     visible: Annotated[tuple[VisibleDirectory, ...], Field(strict=False), BeforeValidator(as_list)] = Field(
         default=(), description="directories that they see read-only, beside those of the system"
     )
+    revoke_for: Annotated[RevokeFor, one_of(RevokeFor)] = Field(
+        default=RevokeFor.OWN,
+        description="the waiting jobs for which leases are taken back; local: others' jobs on these clusters too",
+    )
+    grace: Span = Field(default=REVOKE_GRACE, description="the notice that the borrower is given then")
 
 
 class Running(Section):

@@ -30,6 +30,7 @@ from koalapy.link.site_messages import (
     LeaseRejection,
     LeaseRequest,
     LeaseReturn,
+    LeaseRevocation,
     SiteAcknowledge,
     SiteHello,
     SiteMessage,
@@ -48,6 +49,7 @@ from koalapy.model.commands import (
     ReportFree,
     ReportReceivedJob,
     ReturnLease,
+    RevokeLease,
     SendJob,
 )
 from koalapy.model.errors import Reason, RequestError
@@ -57,6 +59,7 @@ from koalapy.model.events import (
     LeaseEnded,
     LeaseOffered,
     LeaseReturned,
+    LeaseRevoked,
     NeighbourConnected,
     NeighbourEvent,
     NeighbourLost,
@@ -262,6 +265,8 @@ def _body(command: NeighbourCommand) -> Any:
             return LeaseOffer(command.lease, command.lasts, command.length)
         case ReturnLease():
             return LeaseReturn(command.lease)
+        case RevokeLease():
+            return LeaseRevocation(command.lease, command.within)
         case EndLease():
             return LeaseEnd(command.lease, command.charge, command.reason.code, command.reason.message)
         case SendJob():
@@ -291,6 +296,8 @@ def _event(neighbour: str, instance: str, number: int, body: Any) -> NeighbourEv
             return LeaseOffered(**of, lease=body.lease, lasts=Duration(body.lasts), length=body.length)
         case LeaseReturn():
             return LeaseReturned(**of, lease=body.lease)
+        case LeaseRevocation():
+            return LeaseRevoked(**of, lease=body.lease, within=Duration(body.within))
         case LeaseEnd():
             reason = Reason(body.code, "cluster", body.message, "")
             return LeaseEnded(**of, lease=body.lease, charge=body.charge, reason=reason)

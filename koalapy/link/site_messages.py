@@ -114,6 +114,13 @@ class LeaseReturn(NamedTuple):
     lease: Number
 
 
+class LeaseRevocation(NamedTuple):
+    """The body of a RevokeLease. `within`: microseconds from now on."""
+
+    lease: Number
+    within: Count
+
+
 class LeaseEnd(NamedTuple):
     """The body of an EndLease. `charge`: processor-microseconds."""
 
@@ -154,8 +161,8 @@ class JobReport(NamedTuple):
 
 MESSAGES = readers(SiteHello, SitePing, SitePong, SiteMessage, SiteAcknowledge, OpenStream, StreamState, StreamReset)
 BODIES = readers(
-    FreeProcessors, LeaseRequest, LeaseCancel, LeaseRejection, LeaseOffer, LeaseReturn, LeaseEnd, JobSending, JobChange,
-    JobReport,
+    FreeProcessors, LeaseRequest, LeaseCancel, LeaseRejection, LeaseOffer, LeaseReturn, LeaseRevocation, LeaseEnd,
+    JobSending, JobChange, JobReport,
 )  # fmt: skip
 _NAMES = {
     SiteHello: "site_hello",
@@ -169,6 +176,7 @@ _NAMES = {
     LeaseRejection: "lease_rejection",
     LeaseOffer: "lease_offer",
     LeaseReturn: "lease_return",
+    LeaseRevocation: "lease_revocation",
     LeaseEnd: "lease_end",
     JobSending: "job_sending",
     JobChange: "job_change",

@@ -265,6 +265,16 @@ class ReturnLease:
 
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RevokeLease:
+    """Give the borrower notice that its lease ends after `within`, since this site's people need the processors."""
+
+    neighbour: str
+    lease: int
+    within: Duration
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndLease:
     """Report to the borrower that its lease is over. `charge`: processor-microseconds."""
 
@@ -315,6 +325,7 @@ NeighbourCommand = (
     | RejectRequest
     | OfferLease
     | ReturnLease
+    | RevokeLease
     | EndLease
     | SendJob
     | ChangeSentJob

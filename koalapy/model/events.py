@@ -216,6 +216,18 @@ class LeaseReturned:
 
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRevoked:
+    """A neighbour needs the processors of its lease, and ends it after `within`."""
+
+    neighbour: str
+    instance: str
+    number: int
+    lease: int
+    within: Duration
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseEnded:
     """A lease of a neighbour is over, and nothing runs on it. `charge`: processor-microseconds."""
 
@@ -620,6 +632,7 @@ Event = (
     | RequestRejected
     | LeaseOffered
     | LeaseReturned
+    | LeaseRevoked
     | LeaseEnded
     | JobReceived
     | ReceivedJobChanged
@@ -628,8 +641,8 @@ Event = (
 
 # Events that arrive by the outbox of the neighbour, with a number there.
 NeighbourMessage = (
-    FreeReported | RequestDelegated | RequestCancelled | RequestRejected | LeaseOffered | LeaseReturned | LeaseEnded
-    | JobReceived | ReceivedJobChanged | SentJobReported
+    FreeReported | RequestDelegated | RequestCancelled | RequestRejected | LeaseOffered | LeaseReturned
+    | LeaseRevoked | LeaseEnded | JobReceived | ReceivedJobChanged | SentJobReported
 )  # fmt: skip
 NeighbourEvent = (
     NeighbourJoined

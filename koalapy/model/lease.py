@@ -18,9 +18,18 @@ ASK_AGAIN = MINUTE
 SHORTEST_LEASE = Duration(MINUTE)
 REQUESTS_PER_MINUTE = 600
 DTTL = 4
+REVOKE_GRACE = Duration(30 * SECOND)
 MOST_LINKS = 16  # of a chain
 _MARGIN = Duration(5 * MINUTE)  # for the start of the KCM on the lease, and the margin of its batch jobs
 _LAST = Duration(5 * SECOND)  # so that the pilot's program ends before anything ends it
+
+
+class RevokeFor(StrEnum):
+    """The jobs for which a lender takes leases back."""
+
+    NOBODY = "nobody"
+    OWN = "own"  # that wait in this site's queue
+    LOCAL = "local"  # those, and others' jobs that wait in the queues of its clusters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +39,8 @@ class Lend:
     `clusters`: all of the grid file if there are none. `walltime`: the longest lease. `lost_after`: a lease of a
     borrower that is out of reach for so long ends. `pass_on`: requests that cannot be served here go on to other
     neighbours. `strangers`: requests that a neighbour passes on for another site are served too.
-    `requests_per_minute`: of one neighbour; more are rejected. `isolate`, `visible`: see PilotTerms.
+    `requests_per_minute`: of one neighbour; more are rejected. `isolate`, `visible`: see PilotTerms. `revoke_for`: the
+    jobs for which leases are taken back. `grace`: how long before its end the borrower is given notice; 0 for none.
     """
 
     to: tuple[str, ...]
@@ -43,6 +53,8 @@ class Lend:
     requests_per_minute: int = REQUESTS_PER_MINUTE
     isolate: Isolate = Isolate.NONE
     visible: tuple[str, ...] = ()
+    revoke_for: RevokeFor = RevokeFor.OWN
+    grace: Duration = REVOKE_GRACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +154,7 @@ class Lease:
     A site between two others has two records, without a job: one of what it lends to the one, and one of what it
     borrows of the other. `beyond`: the neighbour and number of the other record. `asked`: the request, at a lender.
     `length`: the links of the chain from where the processors are to here. `why`: why this site ends it.
-    `round`: at the borrower, see Origin.
+    `round`: at the borrower, see Origin. `revoked_until`: its lender takes it back, and ends it then.
     """
 
     number: int
@@ -158,6 +170,7 @@ class Lease:
     length: int = 0
     why: Reason | None = None
     round: int = 0
+    revoked_until: Instant | None = None
 
     @property
     def is_undecided(self) -> bool:

@@ -80,8 +80,27 @@ def may_preempt(job: Job, rules: Preempt) -> bool:
         and (rules.users is None or job.owner in rules.users)
         and not job.preempted
         and job.request.pilot is None
-        and max(job.numbers, default=0) < _MOST_TRIES
+        and may_be_tried_again(job)
     )
+
+
+def may_be_tried_again(job: Job) -> bool:
+    """Return whether the job has attempts left for tries that are not its own fault."""
+    return max(job.numbers, default=0) < _MOST_TRIES
+
+
+def jobs_in_the_way(
+    core: Core, now: Instant, waiting: Waiting, policies: Policies, jobs: Sequence[Job]
+) -> frozenset[JobId] | None:
+    """Return the fewest of the first of these running jobs without which the waiting job fits.
+
+    None are needed if it fits once those have left that are leaving now. None: it would not fit without all of them.
+    """
+    clusters = _Clusters(core, now, waiting, policies)
+    if clusters.fits_soon():
+        return frozenset()
+    needed = clusters.needed([_Victim(each, tuple(each.live)) for each in jobs])
+    return frozenset(each.job.id for each in needed) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +149,12 @@ class _Clusters:
     def fits_now(self) -> bool:
         return self._start(self._present) is not None
 
+    def fits_soon(self) -> bool:
+        return self._start(self._without(())) is not None
+
     def vacate(self, rules: Preempt, policy: VacatingPolicy) -> Vacate | PolicyError | None:
         """Return the fewest of the policy's first jobs without which the job fits; None if it needs none, or more."""
-        if self._start(self._without(())) is not None:
+        if self.fits_soon():
             return None
         victims = {each.job.id: each for each in self._candidates(rules)}
         running = [_as_running(each) for each in victims.values()]
@@ -144,7 +166,7 @@ class _Clusters:
         if problem:
             name = getattr(policy, "__name__", policy)
             return PolicyError(self._job.id, f"The vacating policy {name} failed: {problem}.")
-        chosen = self._needed([victims[JobId(each.job)] for each in answer])
+        chosen = self.needed([victims[JobId(each.job)] for each in answer])
         claim = self._start(self._without(chosen)) if chosen else None
         return None if claim is None else Vacate(claim, tuple([each.job.id for each in chosen]))
 
@@ -155,7 +177,7 @@ class _Clusters:
         found = [_Victim(jobs[each], tuple(jobs[each].live)) for each in sorted(there) if each in jobs]
         return [each for each in found if _may_be_vacated(each, rules, self._present)]
 
-    def _needed(self, ordered: Sequence[_Victim]) -> list[_Victim]:
+    def needed(self, ordered: Sequence[_Victim]) -> list[_Victim]:
         """Return the shortest first part without which the job fits, less those that it does not need."""
         if self._start(self._without(ordered)) is None:
             return []
@@ -202,7 +224,7 @@ def _may_be_vacated(victim: _Victim, rules: Preempt, present: Availability) -> b
         return False
     if job.request.priority < rules.lowest or job.request.pilot is not None:
         return False
-    if max(job.numbers, default=0) >= _MOST_TRIES:
+    if not may_be_tried_again(job):
         return False
     for each in victim.attempts:
         lost = each.state is AttemptState.UNKNOWN or each.unknown_since is not None or each.stuck is not None

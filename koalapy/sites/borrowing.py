@@ -7,12 +7,13 @@ nothing runs on it for certain. While the lender is out of reach, what runs ther
 from dataclasses import replace
 from functools import partial
 
+from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
 from koalapy.model.commands import DelegateRequest, ReturnLease
 from koalapy.model.errors import Reason
-from koalapy.model.events import ClusterLeft, LeaseEnded, LeaseOffered, RequestRejected
+from koalapy.model.events import ClusterLeft, LeaseEnded, LeaseOffered, LeaseRevoked, RequestRejected
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job
+from koalapy.model.job import Job, Outcome
 from koalapy.model.lease import (
     Borrow,
     Lease,
@@ -25,17 +26,20 @@ from koalapy.model.lease import (
     wanted,
 )
 from koalapy.model.request import Request
+from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant, format_duration
 from koalapy.policies.calls import call_policy
 from koalapy.policies.delegation import WaitingRequest
+from koalapy.scheduler.preemption import may_be_tried_again
 from koalapy.sites import passing
 from koalapy.sites.requests import ANSWER_WITHIN
-from koalapy.sites.returning import give_back
+from koalapy.sites.returning import give_back, place_nothing
 from koalapy.sites.targets import borrowed_processors, next_target
 
 LOOK_EVERY = Duration(2 * SECOND)  # at the jobs that wait
 UNUSABLE = Duration(5 * MINUTE)  # after which a lease on which no job can be placed is returned
 _SURELY_OVER = Duration(10 * MINUTE)  # after its end, if the lender does not report it
+_KEEPS_PLACE = "It keeps its position in the queue; nothing is counted."
 _MOST_JOBS = 100  # at the head of the queue, for which neighbours are asked
 _NO_ANSWER_IN_TIME = Reason("no_answer", "transient", "It did not answer in time.", "It is asked again.")
 _NO_ANSWER = Reason("no_answer", "transient", f"It did not answer within {format_duration(ANSWER_WITHIN)}.", "")
@@ -105,6 +109,29 @@ def on_cluster_left(core: Core, now: Instant, event: ClusterLeft) -> None:
         core.neighbours.drop_lease(found[0], lease)
 
 
+def on_revoked(core: Core, now: Instant, event: LeaseRevoked) -> None:
+    """Vacate the jobs on a lease that its lender takes back: they keep their positions, and nothing is counted.
+
+    Each asks other neighbours first. The lease is returned as soon as nothing is left on it.
+    """
+    lease = core.neighbours.lease(event.neighbour, event.lease, lent=False)
+    if lease is None or lease.state is not LeaseState.BOUND or lease.revoked_until is not None:
+        return
+    if lease.beyond is not None:
+        passing.revoked(core, now, event.neighbour, lease, event.within)
+        return
+    core.neighbours.put_lease(event.neighbour, replace(lease, revoked_until=Instant(now + event.within)))
+    place_nothing(core, now, event.neighbour, lease)
+    cluster = lease_cluster(event.neighbour, lease.number)
+    reason = Reason("revoked", "transient", f"The site {event.neighbour} needs its processors.", _KEEPS_PLACE)
+    there = {each.id.job: None for each in core.records.live(cluster)}
+    for job in [core.records.jobs[each] for each in there if each in core.records.jobs]:
+        if job.state in (JobState.CLAIMING, JobState.RUNNING) and not job.collecting and may_be_tried_again(job):
+            core.records.note(now, job.id, "job_revoked", cluster=cluster, site=event.neighbour)
+            stop_job(core, now, job, Outcome.VACATED, reason)
+            _refuse(core, now, event.neighbour, job, lease.round, reason)
+
+
 # ---- the end
 
 
@@ -144,8 +171,14 @@ def _follow(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
             give_back(core, now, neighbour, lease)
     elif lease.ends_at is not None and now >= lease.ends_at + _SURELY_OVER:
         core.neighbours.put_lease(neighbour, replace(lease, state=LeaseState.OVER))
-    elif lease.state is LeaseState.BOUND and lease.beyond is None and _is_idle(core, now, cluster, lease):
+    elif lease.state is LeaseState.BOUND and lease.beyond is None and _is_to_return(core, now, cluster, lease):
         give_back(core, now, neighbour, lease)
+
+
+def _is_to_return(core: Core, now: Instant, cluster: str, lease: Lease) -> bool:
+    if lease.revoked_until is not None:
+        return not core.records.live(cluster)
+    return _is_idle(core, now, cluster, lease)
 
 
 def _is_idle(core: Core, now: Instant, cluster: str, lease: Lease) -> bool:
@@ -160,7 +193,8 @@ def _is_idle(core: Core, now: Instant, cluster: str, lease: Lease) -> bool:
 
 
 def _ask(core: Core, now: Instant, borrow: Borrow) -> None:
-    served = {each.job for _, each in core.neighbours.leases(lent=False) if each.state in _SERVES}
+    leases = [each for _, each in core.neighbours.leases(lent=False)]
+    served = {each.job for each in leases if each.state in _SERVES and each.revoked_until is None}
     for job in _in_order(core, now):
         if job.id in served or why_not_asked(core, now, job, borrow) is not None:
             continue
@@ -256,10 +290,15 @@ def _refused(core: Core, now: Instant, neighbour: str, lease: Lease, reason: Rea
     job = None if lease.job is None else core.records.jobs.get(lease.job)
     if job is None or job.state.final:
         return
-    others = [each for each in core.neighbours.records[neighbour].refusals if each.job != lease.job]
-    refusal = Refusal(job=job.id, at=now, reason=reason, round=lease.round)
-    core.neighbours.change(neighbour, refusals=(*others, refusal))
+    _refuse(core, now, neighbour, job, lease.round, reason)
     core.records.note(now, job.id, "lease_refused", site=neighbour, code=reason.code, message=reason.message)
+
+
+def _refuse(core: Core, now: Instant, neighbour: str, job: Job, round_of: int, reason: Reason) -> None:
+    """Note that the neighbour does not serve the job, so that others are asked before it."""
+    others = [each for each in core.neighbours.records[neighbour].refusals if each.job != job.id]
+    refusal = Refusal(job=job.id, at=now, reason=reason, round=round_of)
+    core.neighbours.change(neighbour, refusals=(*others, refusal))
 
 
 def _forget_refusals(core: Core) -> None:

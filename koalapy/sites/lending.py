@@ -23,6 +23,7 @@ from koalapy.model.lease import (
     Lease,
     LeaseState,
     Lend,
+    RevokeFor,
     holds_lease,
     is_held,
     lease_request,
@@ -98,7 +99,7 @@ def on_given_back(core: Core, now: Instant, event: RequestCancelled | LeaseRetur
     """End the pilot of a lease that its borrower does not want any more. One that is over was reported as such."""
     lease = core.neighbours.lease(event.neighbour, event.lease, lent=True)
     if lease is not None:
-        end(core, now, event.neighbour, lease, _RETURNED)
+        end(core, now, event.neighbour, lease, lease.why or _RETURNED)
 
 
 def on_examined(core: Core, now: Instant, event: LeaseExamined) -> None:
@@ -155,8 +156,9 @@ def lendable(core: Core, now: Instant, neighbour: str) -> dict[str, int]:
     left = left_to_lend(core)
     summaries = [each for each in core.information.summaries(now) if _lends(lend, each)]
     clusters = [each for each in summaries if now >= core.neighbours.exposed_until.get(each.name, now)]
-    idle = sum(each.idle for each in clusters) - _wanted(core, clusters)
-    return {each.name: max(0, min(each.idle, idle, left)) for each in clusters}
+    idle = {each.name: each.idle - _wanted_local(lend, each) for each in clusters}
+    all_idle = sum(idle.values()) - _wanted(core, clusters)
+    return {name: max(0, min(here, all_idle, left)) for name, here in idle.items()}
 
 
 def left_to_lend(core: Core) -> int:
@@ -215,6 +217,11 @@ def _wanted(core: Core, clusters: list[ClusterSummary]) -> int:
     )
 
 
+def _wanted_local(lend: Lend, cluster: ClusterSummary) -> int:
+    """Return the processors that are not lent since local jobs wait for them: a lease would be taken back for those."""
+    return cluster.state.wanted_local if lend.revoke_for is RevokeFor.LOCAL and cluster.state is not None else 0
+
+
 # ---- the step
 
 
@@ -265,6 +272,8 @@ def _why_ended(core: Core, now: Instant, neighbour: str, lease: Lease) -> Reason
     lend = core.settings.lend
     if lease.state is LeaseState.CLOSING:
         return None
+    if lease.why is not None and lease.revoked_until is not None and now >= lease.revoked_until:
+        return lease.why
     if lease.state is LeaseState.BINDING and now >= _bound_by(lease):
         message = f"Its batch job did not start within {format_duration(BINDING)}, or its nodes did not answer."
         return Reason("binding_timeout", "transient", message, "It is asked again.")

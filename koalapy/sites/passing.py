@@ -7,7 +7,7 @@ charged in its own books. What it borrows so is no cluster here.
 from dataclasses import replace
 
 from koalapy.core.core import Core
-from koalapy.model.commands import DelegateRequest, OfferLease
+from koalapy.model.commands import DelegateRequest, OfferLease, RevokeLease
 from koalapy.model.errors import Reason
 from koalapy.model.lease import Lease, LeaseState
 from koalapy.model.units import SECOND, Duration, Instant
@@ -80,6 +80,16 @@ def offered(core: Core, now: Instant, neighbour: str, ours: Lease, lasts: Durati
     passed = replace(lent, state=LeaseState.BOUND, bound_at=now, ends_at=ends_at, length=length)
     core.neighbours.put_lease(name, passed)
     core.records.command(OfferLease(neighbour=name, lease=lent.number, lasts=lasts, length=length + 1))
+
+
+def revoked(core: Core, now: Instant, neighbour: str, ours: Lease, within: Duration) -> None:
+    """Give the neighbour that has the lease the notice of the site that it is of."""
+    until = Instant(now + within)
+    core.neighbours.put_lease(neighbour, replace(ours, revoked_until=until))
+    name, lent = _lent(core, ours)
+    if lent is not None and lent.state is LeaseState.BOUND:
+        core.neighbours.put_lease(name, replace(lent, revoked_until=until))
+        core.records.command(RevokeLease(neighbour=name, lease=lent.number, within=within))
 
 
 def ended(core: Core, now: Instant, neighbour: str, ours: Lease, charge: int, reason: Reason) -> None:

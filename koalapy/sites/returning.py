@@ -19,6 +19,11 @@ def give_back(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
     else:
         return
     core.neighbours.put_lease(neighbour, replace(lease, state=LeaseState.CLOSING))
+    place_nothing(core, now, neighbour, lease)
+
+
+def place_nothing(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
+    """Place nothing on the cluster of a lease any more, if it is one here."""
     cluster = core.information.clusters.get(lease_cluster(neighbour, lease.number))
     if cluster is not None:
         clusters.on_changed(core, now, ClusterChanged(settings=replace(cluster.settings, draining=True)))

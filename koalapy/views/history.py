@@ -304,6 +304,11 @@ def _of_lease(words: str) -> Callable[[History], str]:
     return describe
 
 
+def _for_whom(line: History) -> str:
+    job = line.details.get("needed_by")
+    return "local jobs" if job is None else f"job {job}"
+
+
 def _with_times(words: str) -> Callable[[History], str]:
     return lambda line: f"{_attempt(line)} {words}{_times(line)}."
 
@@ -364,6 +369,9 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "lease_refused": _of_lease("The site {site} lends nothing for it"),
     "lease_bound": _of_lease("{processors} were lent for it, as {cluster}"),
     "lease_over": _of_lease("The lease {cluster} is over"),
+    "lease_revoked": lambda line: f"It is taken back for {_for_whom(line)}.",
+    "lease_needed": _of_lease("A lease of {processors} of the site {site} is taken back for it"),
+    "job_revoked": _of_lease("The site {site} takes {cluster} back"),
     "job_sent": lambda line: f"It is sent to the site {line.details.get('site')}.",
     "job_taken": lambda line: f"The site {line.details.get('site')} runs it, as its job {line.details.get('there')}.",
     "change_sent": lambda line: f"The site {line.details.get('site')} is asked to {line.details.get('change')} it.",

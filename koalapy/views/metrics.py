@@ -21,6 +21,7 @@ class Counted:
     attempts: dict[tuple[str, str], int]
     processor_s: dict[tuple[str, str], float]
     vacated: int  # jobs, each time that one was vacated
+    revoked: int  # leases that this site has taken back
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Counting:
         self._parameters: Counter[str] = Counter()
         self._attempts: Counter[tuple[str, str]] = Counter()
         self._used: Counter[tuple[str, str]] = Counter()
-        self._vacated = 0
+        self._vacated = self._revoked = 0
 
     def committed(self, change: Change) -> None:
         """Add a commit."""
@@ -68,6 +69,7 @@ class Counting:
         for line in change.history:
             if line.kind == "job_preempts":
                 self._vacated += len(line.details["jobs"])
+            self._revoked += line.kind == "lease_revoked"
         for batch in change.results:
             for result in batch.results:
                 self._parameters["ok" if result.exit_status == 0 else "failed"] += 1
@@ -86,4 +88,5 @@ class Counting:
             dict(self._attempts),
             {key: used / SECOND for key, used in self._used.items()},
             self._vacated,
+            self._revoked,
         )

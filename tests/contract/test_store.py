@@ -24,6 +24,7 @@ from koalapy.model.commands import (
     RejectRequest,
     ReportFree,
     ReturnLease,
+    RevokeLease,
     SendNotification,
 )
 from koalapy.model.errors import Reason
@@ -285,6 +286,7 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         RejectRequest(neighbour="lyon", lease=4, reason=NOT_TAKEN, processors=0),
         OfferLease(neighbour="lyon", lease=5, lasts=HOUR),
         ReturnLease(neighbour="lyon", lease=6),
+        RevokeLease(neighbour="lyon", lease=5, within=HOUR),
         EndLease(neighbour="lyon", lease=5, charge=12 * HOUR, reason=NOT_TAKEN),
         AnnounceNotification(notification=NOTIFICATION, number=2, due_at=Instant(9), failure=NOT_TAKEN),
         SendNotification(notification=replace(NOTIFICATION, to=Program(words=("tell", "\udcff")))),

@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from koalapy import Grid
 from koalapy.model.errors import RequestError
@@ -22,6 +24,18 @@ OF_SOUTH = 16  # processors of its only cluster
 @pytest.fixture
 def linked(testgrid: Running) -> Iterator[Running]:
     sites.up()
+    yield testgrid
+    sites.down()
+
+
+@pytest.fixture
+def lending(testgrid: Running) -> Iterator[Running]:
+    """`south` takes leases back for local users of beta, ten seconds after the notice."""
+    sites.up()
+    document = yaml.safe_load(SOUTH.grid_file.read_text())
+    document["site"]["lend"] |= {"revoke_for": "local", "grace": "10s"}
+    SOUTH.grid_file.write_text(yaml.safe_dump(document, sort_keys=False))
+    koala(SOUTH, "reload")
     yield testgrid
     sites.down()
 
@@ -61,3 +75,41 @@ def test_a_job_too_large_for_its_cluster_runs_on_nodes_of_a_site_without_an_acco
         os.kill(north.status()["pid"], signal.SIGKILL)
     sites.down()
     assert linked.containers.exec("alpha", ["id", "-u", NORTH.name]).exit_status != 0
+
+
+@pytest.mark.slow
+def test_a_local_user_takes_the_lenders_cluster_and_the_lease_is_taken_back_and_its_job_ends_elsewhere(
+    lending: Running,
+) -> None:
+    """`north` borrows of `south` since its own cluster is busy with local jobs; then so is that of `south`."""
+    busy = "cd /tmp; sbatch --parsable -p batch -N{} --exclusive --wrap 'sleep 600'"
+    alpha = lending.shell("alpha", busy.format(len(_nodes(lending, "alpha"))), "wombat").split()[-1]
+    program = {"executable": "sh", "arguments": ["-c", "sleep 45; hostname"], "launch": "once"}
+    request = {"components": [{"processors": 12, "walltime": "10m", **program}]}
+    with Grid(NORTH.grid_file) as north:
+        job = north.submit(request)
+        lending.eventually(lambda: north.jobs(ids=[job])[0]["state"] == "running", "the job runs on a lease of south")
+        (borrowed,) = leases(NORTH)
+        assert borrowed["neighbour"] == "south"
+        before = north.jobs(ids=[job])[0]["submission_failures"]
+        began = time.monotonic()
+        nodes = len(_nodes(lending, "beta"))
+        beta = lending.shell("beta", busy.format(nodes), "wombat").split()[-1]
+        lending.eventually(lambda: not leases(SOUTH), "the lease is taken back")
+        print(f"the lease was over {time.monotonic() - began:.1f} s after the local sbatch")
+        starts = ["squeue", "-h", "-u", "wombat", "-t", "running", "-o", "%i"]
+        lending.eventually(lambda: beta in lending.check("beta", starts, "wombat").split(), "the local job runs")
+        print(f"the local job ran {time.monotonic() - began:.1f} s after its sbatch")
+        (found,) = north.jobs(ids=[job])
+        assert found["completion_failures"] == 0, koala(NORTH, "show", str(job))
+        assert found["submission_failures"] == before, koala(NORTH, "show", str(job))
+        lending.check("alpha", ["scancel", alpha], "wombat")
+        lending.eventually(lambda: north.jobs(ids=[job])[0]["state"] == "done", "it ends on its own cluster")
+        assert north.jobs(ids=[job])[0]["components"][0]["cluster"] == "alpha"
+    assert set(koala(NORTH, "logs", str(job)).split()) <= set(_nodes(lending, "alpha"))
+    lending.check("beta", ["scancel", beta], "wombat")
+
+
+def _nodes(running: Running, cluster: str) -> list[str]:
+    """The names of the nodes of a cluster's queue."""
+    return sorted(set(running.shell(cluster, "sinfo -h -p batch -N -o %n").split()))

@@ -1,12 +1,18 @@
 """Leases, as JSON."""
 
 from collections.abc import Iterable
+from typing import Literal
 
 from koalapy import answers
 from koalapy.api.documents.fields import optional_instant
+from koalapy.model.lease import Lease, LeaseState
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import SECOND, format_instant
 from koalapy.views.leases import LeaseView
+
+
+def _state(found: Lease) -> Literal["asked", "binding", "bound", "revoking", "closing", "over"]:
+    return "revoking" if found.state is LeaseState.BOUND and found.revoked_until is not None else found.state.value
 
 
 def lease(view: LeaseView) -> answers.Lease:
@@ -17,7 +23,7 @@ def lease(view: LeaseView) -> answers.Lease:
         "direction": "lent" if found.lent else "borrowed",
         "neighbour": view.neighbour,
         "reachable": view.reachable,
-        "state": found.state.value,
+        "state": _state(found),
         "processors": found.processors,
         "on": view.cluster,
         "beyond": None if found.beyond is None else found.beyond[0],

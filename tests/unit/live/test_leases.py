@@ -8,7 +8,7 @@ import live
 import pytest
 from scrapes import metrics_of, value
 from site_koalas import leases
-from site_pair import Pair
+from site_pair import SLOTS, Pair
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +99,25 @@ def test_why_nothing_is_borrowed_is_explained(pair: Pair) -> None:
     )
     delft("cancel", job)
     lyon("leases", "end", "pilot~99").refused(2, "There is no lease pilot~99", "`koala leases`")
+
+
+def test_a_lender_takes_a_lease_back_for_its_own_job_and_the_borrowers_job_runs_again_uncounted(pair: Pair) -> None:
+    delft, lyon = pair.both
+    job, gate, lines = pair.running("revoked")
+    (lent,) = leases(lyon)
+    open_own = lyon.work / "own.gate"
+    own = lyon.submit(live.sh(f"while [ ! -e {open_own} ]; do sleep 0.1; done", SLOTS["lyon"], walltime="1m"))
+    lyon.until(lambda: lyon.job(own)["state"] == "running")
+    assert leases(lyon) == []
+    waiting = delft.job(job)
+    assert (waiting["state"], waiting["completion_failures"]) == ("waiting", 0)
+    assert "The site lyon needs its processors." in delft("show", job).out
+    assert f"It is taken back for job {own}." in lyon("show", lent["job"]).out
+    assert "is taken back for it" in lyon("show", own).out
+    open_own.touch()
+    delft.until(lambda: lines.read_text() == "begun\nbegun\n")
+    gate.touch()
+    ended = delft.end(job)
+    assert (ended["state"], ended["completion_failures"], ended["submission_failures"]) == ("done", 0, 0)
+    for koala in pair.both:
+        koala.until(lambda: not leases(koala))  # noqa: B023

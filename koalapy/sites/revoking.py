@@ -1,0 +1,110 @@
+"""The lender takes leases back for the jobs of its own people: the youngest first, and no more than those jobs need.
+
+The borrower is given a grace, in which its jobs go back to their places in its queue. A lease is over at its end at the
+latest, and before if the borrower has returned it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from koalapy.core.core import Core
+from koalapy.information.kis import ClusterSummary
+from koalapy.model.commands import RevokeLease
+from koalapy.model.errors import Reason
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job
+from koalapy.model.lease import Lease, LeaseState, Lend, RevokeFor, holds_lease
+from koalapy.model.units import Duration, Instant
+from koalapy.scheduler import preemption
+from koalapy.scheduler.schedule import Policies
+from koalapy.sites import lending
+
+_MOST_JOBS = 20  # at the head of the queue, for which leases are taken back
+_REVOKED = Reason("revoked", "transient", "Its lender's own jobs need the processors.", "")
+
+
+def step(core: Core, now: Instant, policies: Policies) -> None:
+    """Take back the leases that this site's own waiting jobs need, and those that local jobs need."""
+    lend = core.settings.lend
+    if lend is None or lend.revoke_for is RevokeFor.NOBODY:
+        return
+    held = list(_held(core))
+    if all(_is_going(lease) for _, lease, _ in held):
+        return
+    if lend.revoke_for is RevokeFor.LOCAL:
+        for cluster in core.information.summaries(now):
+            there = [each for each in held if each[2].request.components[0].cluster == cluster.name]
+            if there and (short := _processors_short(core, cluster)) > 0:
+                _revoke_for_local(core, now, lend, there, short)
+    if core.queue.order:
+        _revoke_for_own(core, now, lend, policies)
+
+
+def _held(core: Core) -> Iterator[tuple[str, Lease, Job]]:
+    """Yield the leases of this site's own processors that are not being ended, each with the job of its pilot."""
+    for name, lease in core.neighbours.leases(lent=True):
+        job = None if lease.job is None else core.records.jobs.get(lease.job)
+        if job is not None and job.state.active and not job.state.stopping and lease.state is not LeaseState.CLOSING:
+            yield name, lease, job
+
+
+def _is_going(lease: Lease) -> bool:
+    return lease.revoked_until is not None
+
+
+def _revoke_for_own(core: Core, now: Instant, lend: Lend, policies: Policies) -> None:
+    """Revoke what the first waiting job needs that would start without some of the leases."""
+    for position in core.queue.order[:_MOST_JOBS]:
+        waiting = core.queue.at(position)
+        if holds_lease(waiting.job.request):
+            continue
+        held = sorted(_held(core), key=lambda each: (not _is_going(each[1]), -each[2].id))
+        needed = preemption.jobs_in_the_way(core, now, waiting, policies, [each[2] for each in held])
+        if needed is None:
+            continue
+        for name, lease, job in held:
+            if job.id in needed and not _is_going(lease):
+                _revoke(core, now, lend, name, lease, waiting.job.id)
+        return
+
+
+def _revoke_for_local(
+    core: Core, now: Instant, lend: Lend, there: Sequence[tuple[str, Lease, Job]], short: int
+) -> None:
+    """Revoke leases of one cluster until `short` processors more are idle there."""
+    short -= sum(lease.processors for _, lease, _ in there if _is_going(lease))
+    for name, lease, _ in sorted(there, key=lambda each: -each[2].id):
+        if short > 0 and not _is_going(lease):
+            _revoke(core, now, lend, name, lease, None)
+            short -= lease.processors
+
+
+def _processors_short(core: Core, cluster: ClusterSummary) -> int:
+    """Return the processors that local jobs want on a cluster beyond those that are idle, or soon are.
+
+    Those of sweeps count as idle: a sweep gives them up before a lease is taken back.
+    """
+    state = cluster.state
+    if state is None or not state.wanted_local:
+        return 0
+    there = core.records.live(cluster.name)
+    leaving = sum(each.processors for each in there if each.cancelling and each.pilot is None)
+    ended = core.information.commitments.ended_on(cluster.name)
+    return max(0, state.wanted_local - (state.idle - cluster.committed + ended + leaving))
+
+
+def _revoke(core: Core, now: Instant, lend: Lend, neighbour: str, lease: Lease, job: JobId | None) -> None:
+    """Revoke a lease for one of this site's jobs, or for local jobs. One that is not bound yet ends at once."""
+    pilot = lease.job
+    assert pilot is not None
+    whom = {} if job is None else {"needed_by": job}
+    core.records.note(now, pilot, "lease_revoked", site=neighbour, processors=lease.processors, **whom)
+    if job is not None:
+        core.records.note(now, job, "lease_needed", site=neighbour, processors=lease.processors)
+    grace = lend.grace if lease.state is LeaseState.BOUND else Duration(0)
+    if lease.state is LeaseState.BOUND:
+        core.records.command(RevokeLease(neighbour=neighbour, lease=lease.number, within=grace))
+    revoked = replace(lease, revoked_until=Instant(now + grace), why=_REVOKED)
+    core.neighbours.put_lease(neighbour, revoked)
+    if not grace:
+        lending.end(core, now, neighbour, revoked, _REVOKED)
