@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 
 from koalapy.model.errors import RequestError
+from koalapy.model.request import Request
 
 LIBRARIES = {
     "demo": ("numpy",),
@@ -23,3 +24,16 @@ def need_extra(extra: str, user: str) -> None:
     if missing:
         message = f"{user} needs koalapy's extra `{extra}`: {' and '.join(missing)} cannot be imported."
         raise RequestError("missing_extra", message, f"Install it: pip install 'koalapy[{extra}]'.")
+
+
+def need_matchmaker(request: Request) -> None:
+    """Check that what evaluates requirements and ranks is installed, if a job that this site runs has such.
+
+    Raises RequestError that names the extra.
+    """
+    if request.site is not None:
+        return
+    if any(each.requirements or each.rank for each in request.components):
+        need_extra("jdl", "A job with requirements or a rank")
+    for job in request.jobs:
+        need_matchmaker(job.request)

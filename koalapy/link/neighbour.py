@@ -13,6 +13,7 @@ from koalapy_adapters.messages import PROTOCOL, from_json
 from koalapy_adapters.messages.fields import MessageError
 
 from koalapy.driver import Delivery
+from koalapy.extras import need_matchmaker
 from koalapy.languages.mapping import job_mapping
 from koalapy.languages.native import from_mapping
 from koalapy.link.conversation import Deliver
@@ -325,6 +326,10 @@ def _received(neighbour: str, body: JobSending) -> tuple[Request | None, Reason 
     why = why_not_sent(request)
     if why is not None:
         return None, Reason(why.code, why.whose, f"The job {why.message}.", why.advice)
+    try:
+        need_matchmaker(request)
+    except RequestError as error:
+        return None, error.reason
     return request, None
 
 

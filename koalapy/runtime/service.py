@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from koalapy.coallocation.changeable import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
 from koalapy.driver import Delivery
-from koalapy.extras import need_extra
+from koalapy.extras import need_matchmaker
 from koalapy.journal.journal import Taken
 from koalapy.model.attempt import Attempt, attempt_value
 from koalapy.model.change import Change
@@ -151,7 +151,8 @@ class Service:
 
         Raises KoalaError. Then none of them was accepted; only after `not_committed` all of them may be.
         """
-        _need_matchmaker([request for request, _ in requests])
+        for request, _ in requests:
+            need_matchmaker(request)
         self._need_sites([request for request, _ in requests])
         keyed = [(key or uuid.uuid4().hex, request) for request, key in requests]
         found = self._store.ids_of_keys(owner, {key for key, _ in keyed})
@@ -212,7 +213,8 @@ class Service:
 
         Raises RequestError for files that cannot be staged in.
         """
-        _need_matchmaker(requests)
+        for request in requests:
+            need_matchmaker(request)
         self._need_sites(requests)
         for each in requests:
             self._prerequisites_done(each)
@@ -609,13 +611,6 @@ def _refuse_flow(found: Work, what: str) -> None:
     if isinstance(found, Job) and found.flow is not None:
         message = f"Job {found.id} is a flow, which has {what}."
         raise RequestError("is_flow", message, f"Name one of its jobs: `koala show {found.id}` lists them.")
-
-
-def _need_matchmaker(requests: Sequence[Request]) -> None:
-    """Raises RequestError for a job with requirements or a rank if nothing here can evaluate them."""
-    flat = [each for request in requests for each in (request, *(job.request for job in request.jobs))]
-    if any(each.requirements or each.rank for request in flat for each in request.components):
-        need_extra("jdl", "A job with requirements or a rank")
 
 
 def _refuse_other_components(job: Job, component: int | None) -> None:

@@ -11,9 +11,11 @@ import pytest
 from engine_play import INSTANCE, UNREACHABLE, component, make
 from site_play import BORROWER, LENDER, Site, Sites
 
+from koalapy import extras
 from koalapy.core.neighbours import Neighbours
 from koalapy.core.site_jobs import ReceivedJobs
 from koalapy.engine import Engine
+from koalapy.extras import need_matchmaker
 from koalapy.link.neighbour import _event
 from koalapy.link.site_messages import JobReport, JobSending
 from koalapy.model.change import Snapshot
@@ -339,6 +341,21 @@ def test_what_no_site_would_send_is_refused_and_runs_nothing(mapping: Any) -> No
     (report,) = pair.lyon.taken()
     assert report.sent.state is JobState.FAILED
     assert report.reason.message
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["a job", "a job of a subtree"])
+def test_requirements_that_a_site_cannot_evaluate_fail_here_with_the_reason(inside: bool) -> None:
+    pair = Pair()
+    one = make(replace(component(4), requirements='other.LRMSType == "slurm"'))
+    inner = Request(name="sub", components=(), jobs=(FlowJob(request=replace(one, name="one")),), site="lyon")
+    with patch.object(extras, "find_spec", lambda name: None):
+        need_matchmaker(Request(name="whole", components=(), jobs=(FlowJob(request=inner),)))  # it is for lyon's
+        job = pair.send(inner if inside else replace(one, site="lyon"))
+        pair.exchange()
+    assert pair.lyon.jobs == {}
+    failed = pair.delft.job(job)
+    assert (failed.state, failed.reason and failed.reason.code) == (JobState.FAILED, "missing_extra")
+    assert str(failed.reason).startswith("lyon: A job with requirements or a rank needs koalapy's extra `jdl`")
 
 
 @pytest.mark.parametrize("killed", ["delft", "lyon", "both"])
