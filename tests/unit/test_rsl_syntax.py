@@ -193,6 +193,26 @@ def test_multistage_requests_are_read(text: str, expected: Compound) -> None:
     assert tree(stages(text)) == expected
 
 
+# As docs/rsl.md has it. Each is read as what stands beside it.
+BOTH = [
+    ("*(*(a)(b))(c)", stage(stage(job("a"), job("b")), job("c"))),
+    ("*(a)(*(b))", stage(job("a"), stage(job("b")))),
+    ("(*(old) request*) &(executable=a)", job("a")),
+    ("(*(old) request*) *(a)(*(b))", stage(job("a"), stage(job("b")))),
+    ("&(executable=(*(was b)*) a)", job("a")),
+    ("&(executable=a (*(was b)*))", job("a")),
+    ("&(executable=a)(* (was b)*)", job("a")),
+    ("*(a)(* (was b)*)(*(c))", stage(job("a"), stage(job("c")))),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), BOTH, ids=[text for text, _ in BOTH])
+def test_a_parenthesis_a_star_and_a_parenthesis_begin_a_group_where_one_may_stand_and_a_comment_elsewhere(
+    text: str, expected: Compound
+) -> None:
+    assert tree(stages(text)) == expected
+
+
 def test_the_text_of_figure_4_as_it_is_printed_has_no_operator_around_it() -> None:
     assert "'*' stands here where ( or the end belongs" in refused(stages("*(a)(b)(c) *(d)(e)(f)")).message
 
