@@ -10,7 +10,8 @@ they may not reorder chunks. An end that receives nothing for its patience reset
 
 import base64
 import binascii
-from typing import Any, List, NamedTuple, Optional
+from collections import deque
+from typing import Any, Deque, List, NamedTuple, Optional, Tuple
 
 from koalapy_adapters.frames import MAX_CHUNK, Chunk
 from koalapy_adapters.messages import (
@@ -29,6 +30,7 @@ WINDOW = 2 << 20  # bytes of one direction that may be on the way
 MOST_STREAMS = 256  # of one attempt at a time
 _REPORT = WINDOW // 8  # consumed bytes, after which the sender is sent a credit
 _BEATS = 4  # probes in the patience of an end that receives nothing
+_JOINED = 4096  # bytes up to which small pieces are joined, so that many of them take little memory
 _OPENING_BEATS = 32  # of one that has not been open yet: a person may wait
 
 
@@ -66,6 +68,52 @@ def unknown_stream(frame: Any) -> List[Any]:
     return []
 
 
+class _Kept:
+    """The bytes of one direction that the other end has not consumed, in pieces of at most MAX_CHUNK bytes.
+
+    A chunk has the bytes of its piece, which are not copied. `base`, `end`: the offsets of the first byte and after
+    the last one.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: Deque[bytes] = deque()
+        self._first = 0  # the offset of the first piece, of which the bytes before `base` are consumed
+        self.base = self.end = 0
+
+    def __len__(self) -> int:
+        return self.end - self.base
+
+    def put(self, data: bytes) -> None:
+        self.end += len(data)
+        if self._pieces and len(self._pieces[-1]) + len(data) <= _JOINED:
+            self._pieces[-1] += data
+        elif len(data) <= MAX_CHUNK:
+            self._pieces.append(data)
+        else:
+            self._pieces.extend(data[at : at + MAX_CHUNK] for at in range(0, len(data), MAX_CHUNK))
+
+    def drop(self, offset: int) -> None:
+        """Forget the bytes before this offset, which is at most `end`."""
+        self.base = offset
+        while self._pieces and self._first + len(self._pieces[0]) <= offset:
+            self._first += len(self._pieces.popleft())
+
+    def after(self, offset: int) -> List[Tuple[int, bytes]]:
+        """Return the bytes from this offset on, which is at least `base`, each piece with its offset."""
+        found = []
+        start = self.end
+        for piece in reversed(self._pieces):
+            if start <= offset:
+                break
+            start -= len(piece)
+            found.append((start, piece) if start >= offset else (offset, piece[offset - start :]))
+        return found[::-1]
+
+    def clear(self) -> None:
+        self._pieces.clear()
+        self._first = self.base = self.end
+
+
 class StreamName(NamedTuple):
     """The stream's attempt and its number, and the microseconds after which a silent other end is given up."""
 
@@ -86,8 +134,8 @@ class StreamEnd:
         self.is_open = False  # the other end is there
         self.reset_by: Optional[StreamReset] = None  # why it was reset
         self._received_at = self._probed_at = now
-        self._out = bytearray()  # bytes that the other end has not consumed
-        self._base = 0  # the offset of the first of them
+        self._out = _Kept()
+        self._base = 0  # the offset after all that the other end has consumed, its end counted as one byte
         self._next = 0  # the offset that is sent next
         self._highest = 0  # the offset after all that was ever sent
         self._total: Optional[int] = None  # the offset of this direction's end, once nothing more is put
@@ -145,14 +193,15 @@ class StreamEnd:
     def put(self, data: bytes) -> List[Any]:
         """Send these bytes, at most `room`."""
         assert len(data) <= self.room
-        self._out += data
+        if data:
+            self._out.put(data)
         return self._send()
 
     def end(self) -> List[Any]:
         """Send nothing more after the bytes that were put. The other direction goes on."""
         if self._total is not None or self.is_over:
             return []
-        self._total = self._base + len(self._out)
+        self._total = self._out.end
         return self._send()
 
     def consume(self, size: int) -> List[Any]:
@@ -247,21 +296,19 @@ class StreamEnd:
 
     def _close(self, why: StreamReset) -> None:
         self.reset_by = why
-        self._out, self._in = bytearray(), bytearray()
+        self._out.clear()
+        self._in = bytearray()
 
     def _send(self) -> List[Any]:
         """Return the chunks that were not sent yet."""
         if not self.is_open or self.is_sent:
             return []
         chunks: List[Any] = []
-        end = self._base + len(self._out)
-        while self._next < end:
-            start = self._next - self._base
-            data = bytes(memoryview(self._out)[start : start + MAX_CHUNK])
-            chunks.append(Chunk(self.name.stream, self._next, data))
-            self._next += len(data)
+        for offset, data in self._out.after(self._next):
+            chunks.append(Chunk(self.name.stream, offset, data))
+        self._next = max(self._next, self._out.end)
         if self._next == self._total:
-            chunks.append(Chunk(self.name.stream, end, b""))
+            chunks.append(Chunk(self.name.stream, self._next, b""))
             self._next += 1
         self._highest = max(self._highest, self._next)
         return chunks
@@ -290,8 +337,8 @@ class StreamEnd:
             return self.reset("broken", "The other end of the stream acknowledged what was not sent.")
         self.is_open, self._opening = True, None
         if state.consumed > self._base:
-            del self._out[: state.consumed - self._base]
             self._base = state.consumed
+            self._out.drop(min(self._base, self._out.end))
         if state.again and state.received < self._next:
             self._next = max(self._base, state.received)
         answer: List[Any] = [self._state(again=True)] if state.asks else []

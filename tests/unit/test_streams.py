@@ -1,5 +1,6 @@
 """The machine at both ends of a byte stream, over hops that lose frames when a connection is cut."""
 
+import tracemalloc
 from collections import deque
 from collections.abc import Sequence
 from random import Random
@@ -145,6 +146,21 @@ def check(events: Sequence[Event]) -> None:
         assert line.got[one] == line.put[line.other(one)]
         assert line.ended[one]
         assert one.is_finished
+
+
+def test_many_small_writes_take_little_memory_and_are_sent_again_whole() -> None:
+    line = Line()
+    line.calm()
+    tracemalloc.start()
+    for number in range(1 << 15):
+        line.near.put(bytes([number % 251]) * 3)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 3 * (3 << 15)
+    line.put[line.near] = b"".join(bytes([number % 251]) * 3 for number in range(1 << 15))
+    line.cut(0)
+    line.calm()
+    assert line.got[line.far] == line.put[line.near]
 
 
 def take_repeated(end: StreamEnd, chunk: Chunk) -> list[Any]:

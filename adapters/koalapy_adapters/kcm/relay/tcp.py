@@ -2,7 +2,8 @@
 
 import asyncio
 import socket
-from typing import Any, Callable, List, Optional
+from collections import deque
+from typing import Any, Callable, Deque, List, Optional, Set
 
 from koalapy_adapters.channel import Channel, Keys
 from koalapy_adapters.clock import SECOND, now
@@ -49,6 +50,8 @@ class Relay:
     ) -> None:
         self._authenticator, self._notify_machine, self._show_life = authenticator, notify, show_life
         self.connections = Connections(authenticator, now, is_suspended, answers, silence)
+        self._loop = asyncio.get_event_loop()
+        self._tasks: Set[Any] = set()
         self._listener: Optional[socket.socket] = None
         self._server: Any = None
         self._timer: Optional[asyncio.TimerHandle] = None
@@ -72,7 +75,7 @@ class Relay:
         counted_at = now()
         while True:
             if self._server is None and self._listener is not None:
-                self._server = await asyncio.start_server(self._serve, sock=self._listener)
+                self._server = await self._loop.create_server(lambda: _Line(self), sock=self._listener)
             await asyncio.sleep(SHOW_LIFE)
             await in_thread(self._show_life)
             if now() - counted_at >= COUNTED_IN * SECOND:
@@ -96,48 +99,42 @@ class Relay:
 
     # ---- one connection
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = writer.get_extra_info("peername")
-        line = _Line(reader, writer)
-        connection = Connection(line, str(peer[0]) if peer else "")
-        by_wrapper = False
-        try:
-            await self._perform(self.connections.opened(_moment(), connection))
-            while True:
-                data = await line.next(lambda: self.connections.contact(_moment(), connection))
-                await self._perform(self.connections.received(_moment(), connection, data))
-        except (EOFError, ConnectionResetError):
-            by_wrapper = True  # it comes again, or its record shows how it ended
-        except OSError:
-            pass
-        except FrameError as error:
-            if connection.tag:
-                log("A wrapper's connection ended: %s" % error)
-        finally:
-            line.close()
-            self._act_all(self.connections.closed(connection, by_wrapper))
+    def opened(self, connection: Connection) -> None:
+        self._act_all(self.connections.opened(self._moment(), connection))
 
-    async def _perform(self, actions: List[Any]) -> None:
-        for action in actions:
-            if isinstance(action, Verify):
-                await self._verify(action)
-            elif isinstance(action, LookUpVersion):
-                await self._look_up_version(action.hello)
-            else:
+    def contact(self, connection: Connection) -> None:
+        self.connections.contact(self._moment(), connection)
+
+    def received(self, connection: Connection, data: Any) -> None:
+        """React to a JSON value or Chunk."""
+        actions = self.connections.received(self._moment(), connection, data)
+        if isinstance(data, Chunk):  # they come in thousands, and change no timer
+            for action in actions:
                 self._act(action)
-        self._set_timer()
+        else:
+            self._act_all(actions)
+
+    def closed(self, connection: Connection, by_wrapper: bool) -> None:
+        """React to the end of a connection; it may be called again."""
+        self._act_all(self.connections.closed(connection, by_wrapper))
 
     async def _verify(self, action: Verify) -> None:
         try:
             admitted = await in_thread(lambda: self._authenticator.admit(action.challenged, action.proof))
         except OSError:
             admitted = None
-        await self._perform(self.connections.verified(_moment(), action.connection, admitted))
+        self._act_all(self.connections.verified(self._moment(), action.connection, admitted))
+        action.connection.peer.go_on()
 
     async def _look_up_version(self, hello: Any) -> None:
         other = await in_thread(lambda: self._authenticator.other_version(hello))
         if other is not None:
             self._notify_machine(other)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _act_all(self, actions: List[Any]) -> None:
         for action in actions:
@@ -155,6 +152,11 @@ class Relay:
             action.connection.peer.abort()
             if action.why:
                 log("A wrapper's connection ended: %s" % action.why)
+        elif isinstance(action, Verify):
+            action.connection.peer.pause()
+            self._spawn(self._verify(action))
+        elif isinstance(action, LookUpVersion):
+            self._spawn(self._look_up_version(action.hello))
 
     def _set_timer(self) -> None:
         """Most events leave the connections waiting for the same instant as before, and the timer as it is."""
@@ -164,73 +166,99 @@ class Relay:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = at
-        loop = asyncio.get_event_loop()
-        self._timer = loop.call_at(at / SECOND, self._tick) if at is not None else None
+        self._timer = self._loop.call_at(at / SECOND, self._tick) if at is not None else None
 
     def _tick(self) -> None:
         self._timer = self._timer_at = None
-        self._act_all(self.connections.tick(_moment()))
+        self._act_all(self.connections.tick(self._moment()))
+
+    def _moment(self) -> int:
+        """The event loop's clock in microseconds. It does not count the time in which the host sleeps."""
+        return int(self._loop.time() * SECOND)
 
 
-class _Line:
+class _Line(asyncio.Protocol):
     """The socket of one connection: messages both ways, and chunks of byte streams behind the messages."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer, self._channel = reader, writer, Channel()
-        self._chunks: "asyncio.Queue[Chunk]" = asyncio.Queue()
-        self._sending: Optional["asyncio.Future[None]"] = None
+    def __init__(self, relay: Relay) -> None:
+        self._relay, self._channel = relay, Channel()
+        self._chunks: Deque[Chunk] = deque()  # they wait until the wrapper has read most of what was written before
+        self._is_full = self._is_paused = False
 
-    async def next(self, contact: Callable[[], None]) -> Any:
-        """Return the next JSON value or Chunk; `contact` is called when bytes come.
+    # ---- what asyncio calls
 
-        Raises EOFError at the end, FrameError for what is no frame, OSError.
-        """
-        while True:
-            data = self._channel.take()
-            if data is not None:
-                return data
-            read = await self._reader.read(1 << 18)
-            if not read:
-                raise EOFError("closed by the other side")
-            contact()
-            self._channel.feed(read)
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self._connection = Connection(self, str(peer[0]) if peer else "")
+        self._relay.opened(self._connection)
+
+    def data_received(self, data: bytes) -> None:
+        self._relay.contact(self._connection)
+        self._channel.feed(data)
+        self._take()
+
+    def eof_received(self) -> None:
+        self._relay.closed(self._connection, by_wrapper=True)  # it comes again, or its record shows how it ended
+
+    def connection_lost(self, exc: Optional[Exception]) -> None:
+        self._relay.closed(self._connection, by_wrapper=isinstance(exc, ConnectionResetError))
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        while self._chunks and not self._is_full:
+            self._transport.write(self._channel.encode_chunk(self._chunks.popleft()))
+
+    # ---- what the relay calls
 
     def send(self, message: Any) -> None:
         """Send a message. What a wrapper does not read for too long ends its connection."""
-        if self._writer.transport.get_write_buffer_size() > MAX_BACKLOG:
+        if self._transport.get_write_buffer_size() > MAX_BACKLOG:
             self.abort()
         elif not isinstance(message, Chunk):
-            self._writer.write(self._channel.encode(to_json(message)))
-        elif self._chunks.empty() and self._writer.transport.get_write_buffer_size() < _WRITTEN:
-            self._writer.write(self._channel.encode_chunk(message))
-        elif self._chunks.qsize() < MOST_CHUNKS:
-            self._chunks.put_nowait(message)
+            self._transport.write(self._channel.encode(to_json(message)))
+        elif not self._is_full:
+            self._transport.write(self._channel.encode_chunk(message))
+        elif len(self._chunks) < MOST_CHUNKS:
+            self._chunks.append(message)
 
     def secure(self, keys: Keys) -> None:
         """Seal all frames from now on, and give the connection the buffers of a wrapper's."""
         self._channel.secure(keys.kcm, keys.wrapper)
-        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _MORE_ROOM)
-        self._writer.transport.set_write_buffer_limits(high=_WRITTEN)
-        self._sending = asyncio.ensure_future(self._send_chunks())
+        self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _MORE_ROOM)
+        self._transport.set_write_buffer_limits(high=_WRITTEN)
+
+    def pause(self) -> None:
+        """Read nothing until `go_on`."""
+        self._is_paused = True
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        self._is_paused = False
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._take()
 
     def abort(self) -> None:
-        self._writer.transport.abort()
+        self._transport.abort()
 
     def close(self) -> None:
-        if self._sending is not None:
-            self._sending.cancel()
-        self._writer.close()
+        self._transport.close()
 
-    async def _send_chunks(self) -> None:
-        """Write the chunks that wait, each when the wrapper has read most of what was written before."""
-        while True:
-            self._writer.write(self._channel.encode_chunk(await self._chunks.get()))
-            try:
-                await self._writer.drain()
-            except OSError:
-                return  # the reader of this connection sees it too
-
-
-def _moment() -> int:
-    """The event loop's clock in microseconds. It does not count the time in which the host sleeps."""
-    return int(asyncio.get_event_loop().time() * SECOND)
+    def _take(self) -> None:
+        """Pass on what has arrived whole."""
+        try:
+            while not self._is_paused and not self._transport.is_closing():
+                data = self._channel.take()
+                if data is None:
+                    return
+                self._relay.received(self._connection, data)
+        except FrameError as error:
+            if self._connection.tag:
+                log("A wrapper's connection ended: %s" % error)
+            self._relay.closed(self._connection, by_wrapper=False)
+            self._transport.close()

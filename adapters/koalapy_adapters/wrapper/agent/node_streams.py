@@ -15,7 +15,7 @@ from koalapy_adapters.messages import OpenStream, StreamReset
 from koalapy_adapters.streams import MOST_STREAMS, StreamEnd, StreamName, unknown_stream
 
 _LOOPBACK = "127.0.0.1"
-_MOST_READ = 4 * MAX_CHUNK  # of one stream, before others have their turn
+_MOST_READS = 4  # of one stream, before others have their turn
 _MOST_KEPT = 1 << 12  # streams that are over, and still answer
 _LAST_WORDS = 4096  # bytes of a command's standard error that are kept
 _TAKEN = "Another client has taken over the terminal."
@@ -228,24 +228,32 @@ class _Plug:
         self._pass_on(self.end.reset("refused", message))
 
     def _read(self) -> None:
+        for _ in range(_MOST_READS):
+            if not self._read_piece():
+                return
+
+    def _read_piece(self) -> bool:
+        """Send at most one chunk of what the program wrote. Returns whether there may be more now."""
         if self._socket is None or self._has_read_all or not self.end.room:
-            return
+            return False
+        size = min(self.end.room, MAX_CHUNK)
         try:
-            data = self._socket.recv(min(self.end.room, _MOST_READ))
+            data = self._socket.recv(size)
         except BlockingIOError:
             if self._command is None or self._command.status is None:
-                return
+                return False
             data = b""  # it has ended, though a process that it left may hold its output
         except OSError as error:
             if not self.is_terminal:
                 self._broke(error)
-                return
+                return False
             data = b""  # it has ended, with keys that nobody read
         if data:
             self._pass_on(self.end.put(data))
         else:
             self._has_read_all = True
             self._pass_on(self.end.end())
+        return len(data) == size
 
     def _write(self) -> None:
         try:

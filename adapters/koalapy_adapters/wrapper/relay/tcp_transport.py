@@ -172,14 +172,26 @@ class TcpTransport(SocketTransport):
                 return
             self._listener.received(received)
 
+    def _try_to_send(self, data: memoryview) -> int:
+        """Return how many bytes the kernel has taken. Raises OSError if the connection is broken."""
+        assert self._socket is not None
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+
     def _flush(self) -> None:
         assert self._socket is not None
         try:
             while self._waiting or self._chunks:
-                if not self._waiting:
-                    self._waiting += self._channel.encode_chunk(self._chunks.popleft())
-                sent = self._socket.send(self._waiting)
-                del self._waiting[:sent]
+                if self._waiting:
+                    del self._waiting[: self._socket.send(self._waiting)]
+                    continue
+                data = memoryview(self._channel.encode_chunk(self._chunks.popleft()))
+                sent = self._try_to_send(data)
+                self._waiting += data[sent:]
+                if sent < len(data):
+                    break
         except BlockingIOError:
             pass
         except OSError:
