@@ -1,6 +1,7 @@
 """Connections of every kind over real processes: what travels, how they end, and each way to fail."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -15,7 +16,7 @@ from koalapy_adapters.connections.command import CommandConnection
 from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.pack import pack
 from koalapy_adapters.connections.pipe import PipeChannel
-from koalapy_adapters.connections.protocol import Channel, Connection, Lines, LineSplitter
+from koalapy_adapters.connections.protocol import Channel, Connection, Immediate, Lines, LineSplitter
 from koalapy_adapters.errors import ClusterError, TransientError
 
 ECHO = ends.ECHO
@@ -46,6 +47,25 @@ def connection(request: pytest.FixtureRequest) -> Connection:
 
 
 # ---- every connection
+
+
+def test_little_is_written_at_once_until_the_other_side_reads_no_more(connection: Connection, tmp_path: Path) -> None:
+    with started(connection, tmp_path) as channel:
+        assert isinstance(channel, Immediate)
+        assert read_exactly(channel, len(STARTED)) == STARTED
+        assert channel.write_now(b"at once")
+        assert read_exactly(channel, 7) == b"at once"
+        pieces = (bytes([number % 251]) * 4096 for number in range(1 << 15))
+        sent = b"".join(itertools.takewhile(lambda piece: channel.write_now(bytes(piece)), pieces))
+        assert 4096 <= len(sent) < 1 << 27, "what it echoes is not read, so that it does not read either"
+        assert read_exactly(channel, len(sent)) == sent
+
+
+def test_nothing_is_written_at_once_to_a_closed_channel(connection: Connection, tmp_path: Path) -> None:
+    with started(connection, tmp_path) as channel:
+        channel.close()
+        assert isinstance(channel, Immediate)
+        assert not channel.write_now(b"too late")
 
 
 def test_what_is_sent_comes_back_byte_for_byte(connection: Connection, tmp_path: Path) -> None:

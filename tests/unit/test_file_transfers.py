@@ -381,6 +381,45 @@ def session_with(
     return session, lambda: ended.get(timeout=PATIENCE_S)
 
 
+class AtOnce(Plug):
+    """A channel that takes little at once, and writes the rest once it may. `at_once`: the frames that were."""
+
+    def __init__(self, plug: socket.socket) -> None:
+        super().__init__(plug)
+        self.may_write, self.is_writing, self.at_once = threading.Event(), threading.Event(), list[bytes]()
+
+    def write_now(self, data: bytes) -> bool:
+        self.at_once.append(data)
+        self._plug.sendall(data)
+        return True
+
+    def write(self, data: bytes) -> None:
+        self.is_writing.set()
+        assert self.may_write.wait(PATIENCE_S)
+        super().write(data)
+
+
+def test_a_small_frame_is_written_at_once_unless_something_waits() -> None:
+    far = FakeKcm()
+    channel = far.channel = AtOnce(far._near)
+    session, ended = session_with(far, lambda message: None)
+    small, large = Chunk(1 << 60, 0, b"small"), Chunk(1 << 60, 5, bytes(1 << 16))
+    session.send_frame(small)
+    assert far.next(Chunk) == small, "though the thread may not write yet"
+    session.send_frame(large)
+    assert channel.is_writing.wait(PATIENCE_S)
+    session.send_frame(small)
+    session.send(wire.Ping(1, 1))
+    assert channel.at_once == [encode(small)], "the rest waits behind what is being written"
+    channel.may_write.set()
+    frames = [far.next((Chunk, wire.Ping)) for _ in range(3)]
+    assert [type(each) for each in frames] == [Chunk, wire.Ping, Chunk]
+    assert (frames[0], frames[2]) == (large, small)
+    session.end(None)
+    ended()
+    far.close()
+
+
 def test_a_chunk_beyond_its_credit_ends_the_session() -> None:
     far = FakeKcm()
     session, ended = session_with(far, lambda message: None)

@@ -52,6 +52,17 @@ class PipeChannel:
                 if not self._closed:
                     left = left[_write_some(self._stdin.fileno(), left) :]
 
+    def write_now(self, data: bytes) -> bool:
+        """Write up to PIPE_BUF bytes if the pipe takes all of them now; see Immediate."""
+        if not self._writing.acquire(blocking=False):
+            return False
+        try:
+            if self._closed or len(data) > select.PIPE_BUF:
+                return False
+            return _write_some(self._stdin.fileno(), memoryview(data)) == len(data)  # a pipe takes all, or nothing
+        finally:
+            self._writing.release()
+
     def exit_status(self, timeout_s: float) -> int | None:
         try:
             status = self._process.wait(timeout_s)

@@ -37,6 +37,18 @@ class Channel(Protocol):
         ...
 
 
+@runtime_checkable
+class Immediate(Channel, Protocol):
+    """A channel that knows whether a write would block."""
+
+    def write_now(self, data: bytes) -> bool:
+        """Write all of it if that cannot block, and return True; else write nothing.
+
+        Not while another thread writes. `data` has at most a few KiB. Raises what `write` raises.
+        """
+        ...
+
+
 class Connection(Protocol):
     """A way to start a command on a head node."""
 

@@ -1,6 +1,8 @@
 """`ssh://` connection: a head node by SSH (paramiko), with one login and one channel."""
 
 import logging
+import select
+import socket
 import threading
 
 import paramiko
@@ -90,6 +92,25 @@ class _SshChannel:
 
     def write(self, data: bytes) -> None:
         self._channel.sendall(data)
+
+    def write_now(self, data: bytes) -> bool:
+        """Write a few KiB if they cannot block: no keys are being exchanged, and both windows have room for them."""
+        transport, plug = self._route.transport, self._route.transport.sock
+        if not isinstance(plug, socket.socket):
+            return False  # through another host, or a command
+        if transport.packetizer.need_rekey() or not transport.clear_to_send.is_set():
+            return False
+        if self._channel.closed or self._channel.out_window_size < len(data):
+            return False
+        try:
+            takes_more = select.poll()
+            takes_more.register(plug, select.POLLOUT)
+            if takes_more.poll(0) != [(plug.fileno(), select.POLLOUT)]:
+                return False
+            self._channel.sendall(data)
+        except (SSHException, ValueError) as error:  # keys are exchanged for too long, or it was closed meanwhile
+            raise BrokenPipeError(str(error)) from error
+        return True
 
     def exit_status(self, timeout_s: float) -> int | None:
         if not self._channel.status_event.wait(timeout_s):

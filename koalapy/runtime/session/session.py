@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from koalapy_adapters.connections.protocol import Channel
+from koalapy_adapters.connections.protocol import Channel, Immediate
 from koalapy_adapters.frames import Chunk, Control, Credit, Decoder, Frame, FrameError, encode, together
 from koalapy_adapters.messages import (
     FROM_KCM,
@@ -32,6 +32,7 @@ _EXIT_STATUS_S = 0.5  # for the exit status, after the output has ended
 _FIRST_REQUEST = 1 << 40  # numbers below are those of the outbox
 _MOST_WAITING = 4 << 20  # bytes of control that may wait to be written while the other side is read
 _MOST_CHUNKS = 1 << 9  # that wait to be written, beyond which those of byte streams are dropped
+_AT_ONCE = 1 << 12  # bytes of a frame that is written at once if nothing waits, for to wake a thread takes longer
 _LOST = Reason("lost", "transient", "The connection was lost.", "koalad connects again by itself.")
 
 Receive = Callable[[Any], None]
@@ -85,6 +86,8 @@ class Session:
         self._bulk: deque[bytes] = deque()
         self._waiting = 0  # bytes of control messages that are queued or being written
         self._taken = 0  # bytes of control messages that were written
+        self._is_writing = False
+        self._immediate = channel if isinstance(channel, Immediate) else None
         self._changed = threading.Condition()
         self._over = threading.Event()
         self._why: Reason | None = None
@@ -141,9 +144,11 @@ class Session:
 
     def send_chunk(self, chunk: Chunk) -> None:
         """Send a chunk. Control messages are sent first. The caller has to keep to the credit of its stream."""
+        data = encode(chunk)
         with self._changed:
-            self._bulk.append(encode(chunk))
-            self._changed.notify_all()
+            if not self._written_at_once(data):
+                self._bulk.append(data)
+                self._changed.notify_all()
 
     def send_frame(self, frame: Any) -> None:
         """Send a frame of a byte stream. A chunk is dropped if too many wait: its end of the stream sends it again."""
@@ -215,9 +220,21 @@ class Session:
 
     def _put_urgent(self, data: bytes) -> None:
         with self._changed:
-            self._urgent.append(data)
-            self._waiting += len(data)
-            self._changed.notify_all()
+            if not self._written_at_once(data):
+                self._urgent.append(data)
+                self._waiting += len(data)
+                self._changed.notify_all()
+
+    def _written_at_once(self, data: bytes) -> bool:
+        """Write a small frame if nothing is before it and it cannot block. The caller holds the lock."""
+        if self._immediate is None or len(data) > _AT_ONCE:
+            return False
+        if self._is_writing or self._urgent or self._bulk or self._over.is_set():
+            return False
+        try:
+            return self._immediate.write_now(data)
+        except (OSError, EOFError):
+            return False  # the thread finds the same, and ends the session
 
     # ---- threads
 
@@ -278,6 +295,7 @@ class Session:
         `written`: bytes of control in the last write.
         """
         with self._changed:
+            self._is_writing = False
             self._waiting -= written
             self._taken += written
             if written:
@@ -285,6 +303,7 @@ class Session:
             self._changed.wait_for(lambda: self._urgent or self._bulk or self._over.is_set())
             if self._over.is_set():
                 return None
+            self._is_writing = True
             if not self._urgent:
                 return self._bulk.popleft(), 0
             data = together(self._urgent)
