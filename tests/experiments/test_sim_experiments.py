@@ -50,7 +50,7 @@ def test_an_invalid_command_is_refused_with_a_sentence(arguments: list[str], wor
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("loads: [20, ten]", "x.yaml:6: loads.1 is 'ten', not a whole number"),
+        ("loads: [20, ten]", "x.yaml:6:13: loads.1 is 'ten', not a whole number"),
         ("architectures: [dmm, gondor]", "is not an architecture"),
         ("panels: [{title: x, columns: [goodness]}]", "goodness, which the table does not have"),
         ("along: hour", "there is no series"),

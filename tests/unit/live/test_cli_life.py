@@ -290,26 +290,26 @@ BAD_GRIDS: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "binary": (b"\x7fELF\x02\x01\x01\x00\xff\xfe", ("is not text",)),
     "huge": (GRID.encode() + b"#" * 10_000_001, ("10,000,000",)),
     "malformed": (GRID.encode() + b"  there: [1, 2\n", (":4:", "not closed")),
-    "a list": (b"- grid: live\n", (":1: ",)),
-    "unknown key": (GRID.replace("slots", "slot").encode(), (":3: ", "slots")),
-    "unknown section": (GRID.encode() + b"schedulling: {queue: fcfs}\n", (":4: ", "scheduling")),
+    "a list": (b"- grid: live\n", (":1:1: ",)),
+    "unknown key": (GRID.replace("slots", "slot").encode(), (":3:43: ", "slots")),
+    "unknown section": (GRID.encode() + b"schedulling: {queue: fcfs}\n", (":4:1: ", "scheduling")),
     "no clusters": (b"grid: live\n", ("clusters",)),
     "no name": (GRID.replace("grid: live\n", "").encode(), ("names no grid",)),
     "bad name": (GRID.replace("live", "../live").encode(), ("../live",)),
-    "no processors": (GRID.replace("slots: 2", "slots: 0").encode(), (":3: ", "slots")),
-    "negative": (GRID.replace("slots: 2", "slots: -2").encode(), (":3: ", "slots")),
-    "absurd": (GRID.replace("slots: 2", "slots: 1e9").encode(), (":3: ", "slots")),
-    "unknown batch system": (GRID.replace("batch: local", "batch: slrum").encode(), (":3: ", "slrum")),
-    "bad connection": (GRID.replace("local:'", "telnet://x'").encode(), (":3: ", "connect")),
-    "unknown policy": (GRID.encode() + b"scheduling: {queue: lifo}\n", (":4: ", "lifo")),
-    "two documents": (GRID.encode() + b"---\n" + GRID.encode(), (":4: ",)),
-    "an alias": (GRID.encode() + b"claim: *x\n", (":4: ",)),
-    "another version": (b"koala: 2\n" + GRID.encode(), (":1: ",)),
+    "no processors": (GRID.replace("slots: 2", "slots: 0").encode(), (":3:43: ", "slots")),
+    "negative": (GRID.replace("slots: 2", "slots: -2").encode(), (":3:43: ", "slots")),
+    "absurd": (GRID.replace("slots: 2", "slots: 1e9").encode(), (":3:43: ", "slots")),
+    "unknown batch system": (GRID.replace("batch: local", "batch: slrum").encode(), (":3:10: ", "slrum")),
+    "bad connection": (GRID.replace("local:'", "telnet://x'").encode(), (":3:24: ", "connect")),
+    "unknown policy": (GRID.encode() + b"scheduling: {queue: lifo}\n", (":4:14: ", "lifo")),
+    "two documents": (GRID.encode() + b"---\n" + GRID.encode(), (":4:1: ",)),
+    "an alias": (GRID.encode() + b"claim: *x\n", (":4:8: ",)),
+    "another version": (b"koala: 2\n" + GRID.encode(), (":1:1: ",)),
 }
 
 
 @pytest.mark.parametrize(("text", "words"), BAD_GRIDS.values(), ids=BAD_GRIDS)
-def test_a_bad_grid_file_is_refused_with_its_line(fresh: Any, text: bytes, words: tuple[str, ...]) -> None:
+def test_a_bad_grid_file_is_refused_with_its_place(fresh: Any, text: bytes, words: tuple[str, ...]) -> None:
     fresh.grid_file.write_bytes(text)
     fresh("up").refused(2, str(fresh.grid_file), *words)
     assert not fresh.processes()
