@@ -62,6 +62,8 @@ from koalapy.answers.jobs import (
     SweepParameter,
     TerminalAnswer,
     Transfer,
+    TreeAnswer,
+    TreeJob,
 )
 from koalapy.answers.koalad import (
     DiskAnswer,
@@ -205,6 +207,8 @@ __all__ = [
     "SweepProgress",
     "TerminalAnswer",
     "Transfer",
+    "TreeAnswer",
+    "TreeJob",
     "UnknownAnswer",
     "UnknownTag",
     "UnknownTags",

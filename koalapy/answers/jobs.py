@@ -331,3 +331,35 @@ class ExplainAnswer(TypedDict):
     lacks: list[Lack]
     not_borrowed: list[NotBorrowed]
     no_more_nodes: list[NoMoreNodes]
+
+
+class TreeJob(TypedDict):
+    """A job of a flow, in its tree."""
+
+    id: int
+    name: str
+    state: JobStateName
+    level: int
+    """Level in the tree, from 0: one below that of the last job that it waits for."""
+    others: int
+    """How many further jobs of the flow it waits for."""
+    other_names: list[str]
+    """Names of the first few of these."""
+    site: str | None
+    sent: SentJob | None
+    reason: str | None
+
+
+class TreeAnswer(TypedDict):
+    """A part of the tree of a flow: a bounded answer for any number of jobs."""
+
+    schema: Literal["koala.tree/1"]
+    id: int
+    levels: int
+    """Levels of the whole tree."""
+    states: dict[JobStateName, int]
+    """Jobs of the whole tree by state."""
+    jobs: list[TreeJob]
+    """Jobs in the order of the tree: each is followed by those below it."""
+    more: int
+    """Jobs behind these."""

@@ -23,6 +23,7 @@ from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.runtime.resubmission import request_again, request_of_failed, request_of_flow
 from koalapy.runtime.service import Service
+from koalapy.views.flow_tree import flow_tree
 
 Reader = Callable[[JobText], Request]
 
@@ -105,6 +106,15 @@ def _add_queries(app: FastAPI, service: Service) -> None:
         """Show one job with its request and history."""
         transfers = service.transfers([job]).get(job, [])
         return documents.job_with_history(service.work(job), service.history(job), transfers)
+
+    @app.get("/v1/jobs/{job}/tree")
+    def tree(
+        job: JobId,
+        skip: Annotated[int, Query(ge=0, description="jobs to leave out before the first")] = 0,
+        most: Annotated[int, Query(ge=0, le=1_000, description="jobs to list")] = 200,
+    ) -> answers.TreeAnswer:
+        """Show a part of the tree of a flow, in its order, and count all its jobs by state."""
+        return documents.tree(job, flow_tree(service.jobs_of_flow(job), skip, most))
 
     @app.get("/v1/jobs/{job}/explain")
     def explain(job: JobId) -> answers.ExplainAnswer:

@@ -1,14 +1,13 @@
 """Prints flows: their progress in a few words, and their jobs as a tree."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from koalapy.cli.output import out
 from koalapy.cli.times import in_text
-from koalapy.client import Grid
 
 Document = Mapping[str, Any]
-_MOST_SHOWN = 200  # jobs of a tree on a terminal; --json has all of them
+_DEEPEST = 20  # levels that are indented; behind these the number of a level is written
 _FAILED = frozenset({"failed", "cancelled"})
 
 
@@ -29,42 +28,21 @@ def at_site(job: Document) -> str:
     return f" at {job['site']} (job {sent['job']} there{progress})"
 
 
-def jobs_of(koalad: Grid, job: Document) -> list[Document]:
-    """Return the jobs of a flow that are not pruned; an empty list for any other job."""
-    return [*koalad.flow(job["id"])] if job["flow"] else []
+def show_tree(tree: Document, skip: int) -> None:
+    """Print a part of the tree of a flow, each job below the last of those that it waits for, with its state.
 
-
-def show_tree(jobs: Sequence[Document]) -> None:
-    """Print the jobs of a flow, each below the last of those that it waits for, with its state.
-
-    The others that it waits for are named beside it.
+    The others that it waits for are named beside it. `skip`: how many jobs precede the part.
     """
-    names = {job["id"]: job["name"] for job in jobs}
-    below: dict[int | None, list[Document]] = {}
-    for job in jobs:
-        inner = [each for each in job["after"] if each in names]
-        below.setdefault(inner[-1] if inner else None, []).append(job)
-    shown = 0
-    for depth, job in _walk(below):
-        shown += 1
-        if shown > _MOST_SHOWN:
-            break
-        others = [names.get(each, str(each)) for each in job["after"] if each in names][:-1]
-        line = f"{'  ' * depth}{job['id']} {job['name']}: {job['state']}"
-        line += at_site(job)
-        if others:
-            line += f", after {', '.join(others)} too" if len(others) < 4 else f", after {len(others)} others too"
+    for job in tree["jobs"]:
+        deeper = f"[{job['level']}] " if job["level"] > _DEEPEST else ""
+        line = f"{'  ' * min(job['level'], _DEEPEST)}{deeper}{job['id']} {job['name']}: {job['state']}{at_site(job)}"
+        if job["others"]:
+            all_named = job["others"] == len(job["other_names"])
+            others = ", ".join(job["other_names"]) if all_named else f"{job['others']:,} others"
+            line += f", after {others} too"
         if job["state"] in _FAILED and job["reason"]:
             line += f": {in_text(job['reason']).split('. ')[0].rstrip('.')}."
         out.print(line)
-    if shown > _MOST_SHOWN:
-        out.print(f"… {len(jobs) - _MOST_SHOWN:,} more; `koala jobs --flow {jobs[0]['part_of']} --last 0` lists all.")
-
-
-def _walk(below: Mapping[int | None, Sequence[Document]]) -> Iterator[tuple[int, Document]]:
-    """Yield each job with its depth, those that wait for it after it. A chain may be thousands of jobs long."""
-    stack = [(0, job) for job in reversed(below.get(None, ()))]
-    while stack:
-        depth, job = stack.pop()
-        yield depth, job
-        stack += [(depth + 1, each) for each in reversed(below.get(job["id"], ()))]
+    if tree["more"]:
+        id, place = tree["id"], skip + len(tree["jobs"])
+        out.print(f"and {tree['more']:,} more; `koala show {id} --skip {place}` goes on, and --json has all.")

@@ -10,7 +10,7 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.ends import exit_by, explained_of, output_lines, print_end
-from koalapy.cli.flows import jobs_of, progress_of, show_tree
+from koalapy.cli.flows import progress_of, show_tree
 from koalapy.cli.match import print_choices
 from koalapy.cli.moving import moving, transfer_line, wait_with_progress
 from koalapy.cli.output import (
@@ -187,29 +187,39 @@ def run_time(job: Document, now: datetime) -> str | None:
 
 
 @app.command()
-def show(jobs: options.JobIds, utc: Utc = False, grid: options.Grid = None, json: options.Json = False) -> None:
+def show(
+    jobs: options.JobIds,
+    skip: Annotated[
+        int, typer.Option("--skip", metavar="N", min=0, help="Leave out the first N jobs of a flow's tree.")
+    ] = 0,
+    utc: Utc = False,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
     """Show one job in full, or several: components, programs, and the history with every attempt.
 
-    With --json, several jobs are one document koala.shown/1.
+    Of a flow, 200 jobs are shown in the order of its tree; --skip goes on, and --json has all. With --json, several
+    jobs are one document koala.shown/1.
     """
     with errors_reported(), Grid(grid) as koalad:
         ids = options.ids_of(koalad, jobs)
         documents = [koalad.show(job) for job in ids]
-        flows: dict[int, Any] = {each["job"]["id"]: jobs_of(koalad, each["job"]) for each in documents}
+        flows = [each["job"]["id"] for each in documents if each["job"]["flow"] or skip]
+        inside: dict[int, Any] = {each: koalad.flow(each) if json else koalad.tree(each, skip) for each in flows}
         sweeps = [each["job"] for each in documents if each["job"]["sweep"] and not json]
         runners = {each["id"]: runner_of(koalad, each) for each in sweeps}
     if json:
-        documents = [{**each, "jobs": flows[each["job"]["id"]]} if each["job"]["flow"] else each for each in documents]
+        documents = [{**each, "jobs": inside[each["job"]["id"]]} if each["job"]["flow"] else each for each in documents]
         several = {"schema": "koala.shown/1", "jobs": documents}
         return print_json(several if len(documents) > 1 else documents[0])
     for place, document in enumerate(documents):
         if place:
             out.print()
-        _show(document, runners.get(document["job"]["id"], {}), flows[document["job"]["id"]])
+        _show(document, runners.get(document["job"]["id"], {}), inside.get(document["job"]["id"], {}), skip)
     return None
 
 
-def _show(document: Document, runner: Document, jobs: Sequence[Document]) -> None:
+def _show(document: Document, runner: Document, tree: Document, skip: int) -> None:
     found = document["job"]
     of_jobs_only = _OF_JOBS_ONLY if found["sweep"] or found["flow"] or found["site"] else ()
     hidden = [*_SHOWN_BELOW, *of_jobs_only]
@@ -226,8 +236,10 @@ def _show(document: Document, runner: Document, jobs: Sequence[Document]) -> Non
         named = f"job {there['job']}" if there["job"] else "no job yet"
         out.print(f"{'there':24}{named}, {there['state']}{progress}")
     elif found["flow"]:
-        out.print(f"{'jobs':24}{progress_of(found['flow'])}\n")
-        show_tree(jobs)
+        out.print(f"{'jobs':24}{progress_of(found['flow'])}")
+        out.print(f"{'states':24}{', '.join(f'{count:,} {state}' for state, count in tree['states'].items())}")
+        out.print(f"{'levels':24}{tree['levels']:,}\n")
+        show_tree(tree, skip)
     else:
         _show_components(found["components"])
     if found["choices"]:

@@ -201,6 +201,14 @@ class Grid:
         wanted = [("flow", str(flow)), *[("state", state) for state in states]]
         return list(self._calls.call("GET", "/v1/jobs", params=wanted)["jobs"])
 
+    def tree(self, flow: int, skip: int = 0, most: int = 200) -> answers.TreeAnswer:
+        """Return at most 1,000 jobs of a flow in the order of its tree, behind the first `skip`: schema koala.tree/1.
+
+        Raises RequestError if it is not a flow.
+        """
+        wanted = [("skip", str(skip)), ("most", str(most))]
+        return cast("answers.TreeAnswer", self._calls.call("GET", f"/v1/jobs/{flow}/tree", params=wanted))
+
     def unreadable(self) -> answers.UnreadableAnswer:
         """List records of the store that koalad failed to read: schema koala.unreadable/1."""
         return cast("answers.UnreadableAnswer", self._calls.call("GET", "/v1/unreadable"))

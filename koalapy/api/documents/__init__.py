@@ -13,6 +13,7 @@ from koalapy.api.documents.jobs import (
     submitted,
     submitted_many,
     terminal,
+    tree,
 )
 from koalapy.api.documents.koalad import disk, maintenance, maintenance_run, status, unreadable, usage
 from koalapy.api.documents.leases import lease, leases
@@ -50,6 +51,7 @@ __all__ = [
     "submitted",
     "submitted_many",
     "terminal",
+    "tree",
     "unknown",
     "unreadable",
     "usage",

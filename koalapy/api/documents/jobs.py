@@ -25,6 +25,7 @@ from koalapy.runtime.service import Terminal
 from koalapy.runtime.staging.transfers import Progress
 from koalapy.views.checking import Checked
 from koalapy.views.explanation import Explanation, summary
+from koalapy.views.flow_tree import Branch, FlowTree
 from koalapy.views.history import notes_of, sentence
 
 JobType = Literal["ordered", "unordered", "mixed", "sweep", "flow", "pilot", "sent"]
@@ -268,6 +269,33 @@ def explanation(found: Explanation, history: Iterable[History] = ()) -> answers.
         "lacks": [{"component": each.component, "cluster": each.cluster, **reason(each.reason)} for each in lacks],
         "not_borrowed": [{"site": site, "reason": reason} for site, reason in found.not_borrowed.items()],
         "no_more_nodes": [{"cluster": cluster, "reason": reason} for cluster, reason in found.no_more_nodes.items()],
+    }
+
+
+def tree(id: JobId, found: FlowTree) -> answers.TreeAnswer:
+    """Answer with a part of the tree of a flow."""
+    return {
+        "schema": "koala.tree/1",
+        "id": id,
+        "levels": found.levels,
+        "states": {cast(answers.JobStateName, str(state)): count for state, count in sorted(found.states.items())},
+        "jobs": [_tree_job(each) for each in found.branches],
+        "more": found.more,
+    }
+
+
+def _tree_job(found: Branch) -> answers.TreeJob:
+    work = found.work
+    return {
+        "id": work.id,
+        "name": work.request.name,
+        "state": cast(answers.JobStateName, str(work.state)),
+        "level": found.level,
+        "others": found.others,
+        "other_names": list(found.named),
+        "site": work.request.site,
+        "sent": sent(work.sent) if isinstance(work, Job) and work.sent else None,
+        "reason": str(work.reason) if work.reason else None,
     }
 
 

@@ -149,6 +149,7 @@ def test_it_describes_itself(http_: Connection) -> None:
         ("get", "/v1/wait"),
         ("get", "/v1/jobs/{job}"),
         ("get", "/v1/jobs/{job}/explain"),
+        ("get", "/v1/jobs/{job}/tree"),
         ("get", "/v1/jobs/{job}/output"),
         ("post", "/v1/jobs/{job}/follow"),
         ("post", "/v1/jobs/batch"),

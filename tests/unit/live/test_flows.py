@@ -114,7 +114,7 @@ def test_a_failure_is_passed_on_and_only_what_failed_is_submitted_again(
     assert states(koala, whole) == {"a": "failed", "b": "failed", "c": "failed", "other": "done"}
     shown = koala("show", whole)
     assert "1/4 done, 3 failed" in shown.out
-    lines = [line.split(":")[0] for line in shown.out.splitlines() if line.lstrip().startswith(str(whole + 1)[:1])]
+    lines = [line.split(":")[0] for line in shown.out.splitlines()]
     assert f"  {whole + 2} b" in lines
     assert koala("logs", whole).status == 2
     well.touch()
@@ -134,6 +134,27 @@ def test_the_whole_flow_is_held_released_and_cancelled(koala: Any, shell: Shell)
     assert koala("cancel", whole).status == 0
     assert koala.end(whole)["state"] == "cancelled"
     assert states(koala, whole) == {"a": "cancelled", "b": "cancelled", "c": "done"}
+
+
+def test_a_large_flow_is_shown_in_parts(koala: Any, shell: Shell) -> None:
+    jobs = {"first": ("sleep 100", []), **{f"j{number}": ("true", ["first"]) for number in range(250)}}
+    whole = koala("submit", koala.write("tree.yaml", flow(shell, jobs)), "--json").document["id"]
+    koala.until(lambda: states(koala, whole)["first"] == "running")
+
+    def listed(shown: Any) -> list[str]:
+        return [words[1] for line in shown.out.splitlines() if len(words := line.split()) > 2 and words[1][-1] == ":"]
+
+    first, then = koala("show", whole), koala("show", whole, "--skip", 200)
+    assert f"and 51 more; `koala show {whole} --skip 200` goes on" in first.out
+    assert "more;" not in then.out
+    for shown in (first, then):
+        assert [line.split()[1:] for line in shown.out.splitlines() if line.startswith("states ")] == [
+            ["250", "blocked,", "1", "running"]
+        ]
+    assert (len(listed(first)), len(listed(then))) == (200, 51)
+    assert sorted(listed(first) + listed(then)) == sorted(f"{name}:" for name in jobs)
+    assert len(koala("show", whole, "--json").document["jobs"]) == 251
+    koala("show", whole + 1, "--skip", 1).refused(2, f"Job {whole + 1} is not a flow.")
 
 
 def test_a_check_shows_the_flow_and_submits_nothing(koala: Any, shell: Shell) -> None:
