@@ -741,8 +741,8 @@ def _jobs_are_vacated_without_a_claim() -> Any:
 
 
 def _more_jobs_are_vacated_than_are_needed() -> Any:
-    real = preemption._Clusters._needed
-    return patch.object(preemption._Clusters, "_needed", lambda self, jobs: jobs if real(self, jobs) else [])
+    real = preemption._Clusters.needed
+    return patch.object(preemption._Clusters, "needed", lambda self, jobs: jobs if real(self, jobs) else [])
 
 
 def _a_vacated_job_goes_to_the_tail() -> Any:
@@ -1180,7 +1180,7 @@ MUTANTS = (
         CUTS,
         STREAMING,
         LONG,
-        seed=17,
+        seed=150,
     ),
     Mutant(
         "an end of a stream waits for ever for one that is gone",
