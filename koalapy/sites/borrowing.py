@@ -156,6 +156,8 @@ def step(core: Core, now: Instant) -> None:
 
 
 def _follow(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
+    if lease.beyond is None and (lease.state is LeaseState.CLOSING or lease.revoked_until is not None):
+        place_nothing(core, now, neighbour, lease)  # its cluster may have joined anew, after a restart
     cluster = lease_cluster(neighbour, lease.number)
     job = None if lease.job is None else core.records.jobs.get(lease.job)
     if lease.state is LeaseState.OVER:

@@ -25,5 +25,5 @@ def give_back(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
 def place_nothing(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
     """Place nothing on the cluster of a lease any more, if it is one here."""
     cluster = core.information.clusters.get(lease_cluster(neighbour, lease.number))
-    if cluster is not None:
+    if cluster is not None and not cluster.settings.draining:
         clusters.on_changed(core, now, ClusterChanged(settings=replace(cluster.settings, draining=True)))

@@ -22,6 +22,7 @@ from koalapy.model.events import (
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import Learned
+from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
@@ -40,12 +41,20 @@ BUSY_QUEUE = Reason("refused", "transient", "The batch system is busy.", "", com
 class Play:
     """A grid played by hand: keeps every job's last record, checks each step, and answers for idle clusters."""
 
-    def __init__(self, settings: Settings | None = None, queueing: str = "fpfs", sizes: dict[str, int] = SIZES) -> None:
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        queueing: str = "fpfs",
+        sizes: dict[str, int] = SIZES,
+        neighbours: tuple[Neighbour, ...] = (),
+    ) -> None:
+        """`neighbours`: those that the store knows already."""
         self.now = Instant(1_000_000 * SECOND)
         self.sizes = sizes
         self.settings = settings or Settings(clusters=tuple(ClusterSettings(name=n, batch="slurm") for n in sizes))
         policy = {"fcfs": fcfs, "fpfs": fpfs}[queueing]
-        self.engine = Engine(self.settings, Policies(worst_fit, policy), Snapshot(instance=INSTANCE))
+        snapshot = Snapshot(instance=INSTANCE, neighbours=neighbours)
+        self.engine = Engine(self.settings, Policies(worst_fit, policy), snapshot)
         self.jobs: dict[JobId, Job] = {}
         self.sweeps: dict[JobId, Sweep] = {}
         self.pilots: dict[AttemptId, Attempt] = {}

@@ -29,11 +29,13 @@ BORROWER, LENDER = {"alpha": 16}, {"big": 64, "small": 8}
 class Site(Play):
     """An engine with its neighbours. `instance`: of its store, which numbers its messages."""
 
-    def __init__(self, name: str, sizes: dict[str, int], **settings: Any) -> None:
+    def __init__(
+        self, name: str, sizes: dict[str, int], neighbours: tuple[Neighbour, ...] = (), **settings: Any
+    ) -> None:
         self.name, self.instance, self.number = name, f"store-{name}", 0
         self.busy: dict[str, int] = {}  # by cluster, processors of local jobs
         clusters = [ClusterSettings(name=each, batch="slurm") for each in sizes]
-        super().__init__(grid(*clusters, **settings), sizes=dict(sizes))
+        super().__init__(grid(*clusters, **settings), sizes=dict(sizes), neighbours=neighbours)
 
     def measure(self, **others: int) -> list[Command]:
         self.busy |= others

@@ -28,11 +28,11 @@ from koalapy.model.events import (
     NeighbourLeft,
 )
 from koalapy.model.identity import JobId
-from koalapy.model.lease import Borrow, LeaseState, Lend, Origin
-from koalapy.model.neighbour import Relation
+from koalapy.model.lease import Borrow, Lease, LeaseState, Lend, Origin
+from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.model.request import Isolate
 from koalapy.model.states import JobState
-from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.sites.lending import BINDING
 from koalapy.sites.requests import ANSWER_WITHIN
 from koalapy.views.leases import lease_upkeep
@@ -427,6 +427,22 @@ def test_a_lease_on_which_no_job_can_be_placed_is_returned_too() -> None:
     pair.exchange()  # nobody reaches its nodes
     assert pair.let_pass(4 * MINUTE) == []
     assert [type(each) for each in pair.let_pass(2 * MINUTE)] == [ReturnLease]
+
+
+@pytest.mark.parametrize(
+    ("state", "job_state"), [(LeaseState.BOUND, JobState.CLAIMING), (LeaseState.CLOSING, JobState.WAITING)]
+)
+def test_nothing_is_placed_after_a_restart_on_a_lease_that_was_given_back_before(
+    state: LeaseState, job_state: JobState
+) -> None:
+    begun = Instant(1_000_000 * SECOND)
+    lease = Lease(
+        number=1, lent=False, job=None, processors=40, state=state, asked_at=begun, bound_at=begun,
+        ends_at=Instant(begun + 10 * HOUR),
+    )  # fmt: skip
+    lyon = Neighbour(name="lyon", relation=Relation.CHILD, instance="store-lyon", leases=(lease,))
+    delft = Site("delft", {"alpha": 4, "lyon~1": 40}, neighbours=(lyon,))
+    assert delft.job(delft.submit(component(40))).state is job_state
 
 
 def test_an_offer_of_a_lease_that_nobody_knows_is_returned() -> None:
