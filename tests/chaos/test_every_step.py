@@ -8,20 +8,19 @@ submitted again under the same key, what is to be cancelled is cancelled until i
 from collections.abc import Callable, Mapping
 
 import pytest
-from step_by_step import Differences, End, component, end_of
+from step_by_step import Differences, End, User, component, end_of
 
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.events import CancelRequested, HoldRequested, ReleaseRequested
 from koalapy.model.identity import JobId, Tag, attempt_of
-from koalapy.model.job import Job
 from koalapy.model.request import FlowJob, Request, RetryOn
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
-from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
+from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.world.behaviour import MISSING
-from koalapy.world.koalad.host import OWNER, NoKoaladObserver
+from koalapy.world.koalad.host import NoKoaladObserver
 from koalapy.world.processes import CrashPoint
 from koalapy.world.program_log import LogEntry
 from koalapy.world.world import World
@@ -35,7 +34,6 @@ SETTINGS = Settings(
     orphan_timeout=Duration(2 * MINUTE),
 )
 LONGEST_RECOVERY = 20  # of koalad's steps
-CHECK_EVERY = Duration(2 * SECOND)  # between two checks of the user
 
 
 REFERENCE = {
@@ -69,48 +67,19 @@ REFERENCE = {
 }
 
 
-class User:
-    """Submits the reference jobs, one by one; cancels one once it runs, holds one until all others are over.
-
-    He is also who starts koalad again, when he finds it dead.
-    """
+class Fickle(User):
+    """Cancels one job once it runs, and holds one until all others are over."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
-        self._to_submit = list(REFERENCE)
+        super().__init__(world, REFERENCE)
         self._began: set[tuple[JobId, int]] = set()
         world.program_log.subscribe(self._ran)
-        world.agenda.after(CHECK_EVERY, self._look)
-
-    def job(self, name: str) -> Job | None:
-        store = self._world.koalad.store
-        found = store.id_of_key(OWNER, name)
-        return None if found is None else store.job(found)
-
-    @property
-    def done(self) -> bool:
-        if not self._world.koalad.alive:
-            return False
-        return all(job is not None and job.state.final for job in map(self.job, REFERENCE))
 
     def _ran(self, entry: LogEntry) -> None:
         _, attempt = attempt_of(Tag(entry.run.tag))
         self._began.add((attempt.job, attempt.component))
 
-    def _look(self) -> None:
-        self._world.agenda.after(CHECK_EVERY, self._look)
-        koalad = self._world.koalad
-        koalad.start()
-        if not koalad.alive:  # already dead again
-            return
-        for name in self._to_submit[:1]:
-            if self.job(name) is not None:
-                self._to_submit.remove(name)
-            else:
-                koalad.submit(REFERENCE[name], key=name)
-        self._change_mind()
-
-    def _change_mind(self) -> None:
+    def change_mind(self) -> None:
         running, held = self.job("cancelled"), self.job("held")
         if running is not None and {(running.id, 0), (running.id, 1)} <= self._began and not running.state.final:
             self._world.koalad.request(CancelRequested(running.id))
@@ -125,11 +94,8 @@ def play_scenario(disturb: Callable[[World], None]) -> tuple[World, dict[str, En
     """Play the whole scenario until the world is quiescent."""
     world = World(SEED, settings=SETTINGS)
     disturb(world)
-    user = User(world)
-    latest = world.agenda.now + HOUR
-    while not (user.done and world.quiescent()):
-        assert world.agenda.now < latest, {name: user.job(name) for name in REFERENCE}
-        world.run_for(CHECK_EVERY)
+    user = Fickle(world)
+    user.play()
     jobs = {name: user.job(name) for name in REFERENCE}
     if (whole := jobs["flow"]) is not None and whole.flow is not None:
         jobs |= {

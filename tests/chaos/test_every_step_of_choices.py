@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
-from step_by_step import Differences, End, component, end_of
+from step_by_step import Differences, End, User, component, end_of
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.job import Job
@@ -21,7 +21,7 @@ from koalapy.model.settings import Preempt, PreemptBy, Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.world.cluster.shell import REFUSALS
-from koalapy.world.koalad.host import OWNER, NoKoaladObserver
+from koalapy.world.koalad.host import NoKoaladObserver
 from koalapy.world.koalad.matchmaker import RANKS
 from koalapy.world.world import World
 
@@ -39,7 +39,7 @@ SETTINGS = Settings(
 )
 BEST_FIRST = list(RANKS)[-1]  # alpha, then gamma, then beta
 MEASURED = MINUTE  # after the end of a job, until all clusters are known to be idle
-CHECK_EVERY = Duration(2 * SECOND)  # between two checks of the user
+CLOCKS = Duration(6 * SECOND)  # a cluster's clock is estimated, by answers that may be slow
 SLOW = (("alpha", 4), ("beta", 7), ("gamma", 4))
 NOTIFY = (Notify(to=Mail(address="me@example.org"), on=(NotifyOn.STARTED, *ENDS)),)
 
@@ -65,41 +65,15 @@ JOBS = {
 }
 
 
-class User:
-    """Submits the urgent job while the low one runs, and each other job once the clusters are idle.
+class Patient(User):
+    """Submits the urgent job while the low one runs, and each other job once the clusters are idle."""
 
-    He is also who starts koalad again, when he finds it dead.
-    """
-
-    def __init__(self, world: World) -> None:
-        self._world, self._to_submit = world, list(JOBS)
-        world.agenda.after(CHECK_EVERY, self._look)
-
-    def job(self, name: str) -> Job | None:
-        store = self._world.koalad.store
-        found = store.id_of_key(OWNER, name)
-        return None if found is None else store.job(found)
-
-    @property
-    def done(self) -> bool:
-        return self._world.koalad.alive and all(job is not None and job.state.final for job in map(self.job, JOBS))
-
-    def _look(self) -> None:
-        self._world.agenda.after(CHECK_EVERY, self._look)
-        koalad = self._world.koalad
-        koalad.start()
-        for name in self._to_submit[:1] if koalad.alive else ():
-            if self.job(name) is not None:
-                self._to_submit.remove(name)
-            elif self._may_submit(name):
-                koalad.submit(JOBS[name], key=name)
-
-    def _may_submit(self, name: str) -> bool:
+    def may_submit(self, name: str) -> bool:
         now = self._world.agenda.now
         if name == "urgent":
             low = self.job("low")
             return low is not None and low.started_at is not None
-        known = [job for job in map(self.job, JOBS) if job is not None]
+        known = [job for job in self.all() if job is not None]
         return all(job.finished_at is not None and job.finished_at < now - MEASURED for job in known)
 
 
@@ -132,11 +106,8 @@ def play_scenario(disturb: Callable[[World], None]) -> tuple[World, dict[str, Wa
     world.koalad.recipients.healthy = True
     arrivals = world.koalad.observer = Arrivals()
     disturb(world)
-    user = User(world)
-    latest = world.agenda.now + HOUR
-    while not (user.done and world.quiescent()):
-        assert world.agenda.now < latest, {name: user.job(name) for name in JOBS}
-        world.run_for(CHECK_EVERY)
+    user = Patient(world, JOBS)
+    user.play()
     assert set(arrivals.arrived.values()) <= {1}, arrivals.arrived
     return world, {name: watched(world, job) for name in JOBS if (job := user.job(name)) is not None}
 
@@ -145,7 +116,7 @@ def watched(world: World, job: Job) -> Watched:
     history = world.koalad.store.history(job.id)
     settled = [each.details["on"] for each in history if each.kind in ("notification_sent", "notification_unknown")]
     return Watched(
-        end=end_of(world, job),
+        end=end_of(world, job, CLOCKS),
         clusters=tuple((each.cluster, each.request.processors) for each in job.components),
         counted=(job.submission_failures, job.completion_failures),
         refused=tuple(str(each) for each in job.choices if each.refused is not None),

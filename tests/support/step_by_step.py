@@ -1,16 +1,19 @@
-"""Ends of the jobs of a scenario in a simulated world, where a process is killed at each step in turn."""
+"""A scenario in a simulated world, in which a process is killed at each step in turn: its user, and the jobs' ends."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from koalapy.model.identity import AttemptId, tag_of
 from koalapy.model.job import Component, Job
-from koalapy.model.request import ComponentRequest
+from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
-from koalapy.model.units import MINUTE, SECOND, Duration
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.model.usage import By, sums
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
+from koalapy.world.koalad.host import OWNER
 from koalapy.world.world import World
+
+CHECK_EVERY = Duration(2 * SECOND)  # between two checks of the user
 
 
 def component(cluster: str | None = None, optional: bool = False, **behaviour: object) -> ComponentRequest:
@@ -24,6 +27,55 @@ def component(cluster: str | None = None, optional: bool = False, **behaviour: o
         walltime=Duration(MINUTE),
         optional=optional,
     )
+
+
+class User:
+    """Submits jobs one by one, each under its name as its key, and again until it is accepted.
+
+    He is also who starts koalad again, when he finds it dead.
+    """
+
+    def __init__(self, world: World, jobs: Mapping[str, Request]) -> None:
+        self._world, self._jobs, self._to_submit = world, jobs, list(jobs)
+        world.agenda.after(CHECK_EVERY, self._look)
+
+    def job(self, name: str) -> Job | None:
+        store = self._world.koalad.store
+        found = store.id_of_key(OWNER, name)
+        return None if found is None else store.job(found)
+
+    @property
+    def done(self) -> bool:
+        return self._world.koalad.alive and all(job is not None and job.state.final for job in self.all())
+
+    def all(self) -> list[Job | None]:
+        return [self.job(name) for name in self._jobs]
+
+    def play(self) -> None:
+        """Let the world go on until it is quiescent."""
+        latest = self._world.agenda.now + HOUR
+        while not (self.done and self._world.quiescent()):
+            assert self._world.agenda.now < latest, self.all()
+            self._world.run_for(CHECK_EVERY)
+
+    def may_submit(self, name: str) -> bool:
+        return True
+
+    def change_mind(self) -> None:
+        """Ask koalad, which is alive, for something else."""
+
+    def _look(self) -> None:
+        self._world.agenda.after(CHECK_EVERY, self._look)
+        koalad = self._world.koalad
+        koalad.start()
+        if not koalad.alive:  # already dead again
+            return
+        for name in self._to_submit[:1]:
+            if self.job(name) is not None:
+                self._to_submit.remove(name)
+            elif self.may_submit(name):
+                koalad.submit(self._jobs[name], key=name)
+        self.change_mind()
 
 
 class End(NamedTuple):
@@ -41,17 +93,18 @@ class End(NamedTuple):
     used: tuple[tuple[str, int], ...]
 
 
-def end_of(world: World, job: Job) -> End:
+def end_of(world: World, job: Job, clocks: Duration = SECOND) -> End:
+    """Return what became of the job. `clocks`: by how much those of hosts may differ."""
     return End(
         state=job.state,
         code=job.reason.code if job.reason else "",
         statuses=() if job.state is JobState.CANCELLED else tuple(each.exit_status for each in job.components),
         runs=tuple(_runs(world, job, each) for each in job.components),
-        used=_used(world, job),
+        used=_used(world, job, clocks),
     )
 
 
-def _used(world: World, job: Job) -> tuple[tuple[str, int], ...]:
+def _used(world: World, job: Job, clocks: Duration) -> tuple[tuple[str, int], ...]:
     """Each entry must cover what the program's own lines in the ledger say, and so must every sum of them."""
     entries = [each for each in world.koalad.store.usage() if each.attempt.job == job.id]
     ran = {}
@@ -59,9 +112,8 @@ def _used(world: World, job: Job) -> tuple[tuple[str, int], ...]:
         runs = world.program_log.runs(tag_of(world.instance, entry.attempt))
         ends = [at for run in runs for at in run.nodes.values() if at is not None]
         if runs:
-            late = Duration(6 * SECOND)  # a cluster's clock is estimated, by answers that may be slow
-            assert entry.started_at <= entry.released_at <= runs[0].began + late, (entry, runs)
-            assert max(ends) - late <= entry.ended_at, (entry, runs)
+            assert entry.started_at <= entry.released_at <= runs[0].began + clocks, (entry, runs)
+            assert max(ends) - clocks <= entry.ended_at, (entry, runs)
             ran[entry.attempt] = (str(entry.kind), len(runs))
     of_job = {key: found for key, found in sums(entries, By.JOB).items() if key[0] == job.id}
     assert sum(each.total for each in of_job.values()) == sum(
