@@ -16,12 +16,13 @@ from cable import Cable, Meddler, Way
 from kcm_connection import Line
 from koalapy_adapters.channel import MAX_CLEAR, Channel
 from koalapy_adapters.clock import SECOND
+from koalapy_adapters.frames import MAX_CHUNK, Chunk
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
 from koalapy_adapters.kcm.relay.sessions import MAX_STRANGERS, MAX_STRANGERS_OF_ONE
-from koalapy_adapters.kcm.relay.tcp import Relay
+from koalapy_adapters.kcm.relay.tcp import MAX_BACKLOG, MOST_CHUNKS, Relay
 from koalapy_adapters.kcm.state.actions import WrapperConnected, WrapperDisconnected, WrapperPut
 from koalapy_adapters.messages import RELAY_PROTOCOL, PutKey, RelayHello, Release, Stop, to_json
-from koalapy_adapters.wrapper.relay.handshake import Handshake
+from koalapy_adapters.wrapper.relay.handshake import Answer, Handshake
 
 TAG, TOKEN, SECRET = "kabcde00000001", "secret", "5" * 64
 SILENCE_S = 0.1
@@ -42,6 +43,12 @@ class RunningRelay:
 
     def send(self, message: Any) -> None:
         self._loop.call_soon_threadsafe(self.relay.send, TAG, message)
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Call it in the relay's thread, after all that was sent before."""
+        answered: queue.Queue[Any] = queue.Queue()
+        self._loop.call_soon_threadsafe(lambda: answered.put(function()))
+        return answered.get(timeout=PATIENCE_S)
 
     def next(self) -> Any:
         return self.events.get(timeout=PATIENCE_S)
@@ -72,8 +79,6 @@ class RunningRelay:
         await self._over.wait()
         working.cancel()
         self.relay.close()
-        # asyncio.run cancels the connections' tasks now, which Python 3.11 reports as errors.
-        self._loop.set_exception_handler(lambda loop, context: None)
 
 
 @pytest.fixture
@@ -156,6 +161,64 @@ def test_the_time_of_a_handshake_does_not_shift_the_clock(running_relay: Make) -
     with relay.line() as line:
         assert enter(line)
         assert relay.next_entered().clock >= SILENCE_S * SECOND  # the hello had 0
+
+
+# ---- those that send without a pause, and those that do not read
+
+
+def test_one_proof_of_a_connection_is_examined_at_a_time(running_relay: Make) -> None:
+    asked: queue.Queue[str] = queue.Queue()
+    may_answer = threading.Event()
+
+    def token_of(tag: str) -> bytes:
+        asked.put(tag)
+        assert may_answer.wait(PATIENCE_S)
+        return TOKEN.encode()
+
+    relay = running_relay(token_of=token_of)
+    opening = Handshake(TAG, TOKEN).open(0, SECRET, by_files=False)
+    with relay.line() as line, relay.line() as later:
+        line.send(*opening.first)
+        answer = opening.received(0, line.receive())
+        assert isinstance(answer, Answer)
+        line.send(*[answer.proof] * 5)
+        asked.get(timeout=PATIENCE_S)
+        later.send(*Handshake(TAG, TOKEN).open(0, SECRET, by_files=False).first)
+        assert later.receive() is not None  # what came before was read too
+        assert asked.empty()
+        may_answer.set()
+        relay.next_entered()
+
+
+def test_chunks_wait_in_bounds_for_a_wrapper_that_does_not_read_and_control_passes_them(running_relay: Make) -> None:
+    relay = running_relay()
+    with relay.line() as line:
+        assert enter(line)
+        relay.next_entered()
+        peer = relay.relay.connections.wrapper(TAG).peer  # type: ignore[union-attr]
+        for number in range(3 * MOST_CHUNKS):
+            relay.send(Chunk(1, number, bytes(MAX_CHUNK)))
+        relay.send(Stop())
+        relay.call(lambda: None)
+        assert relay.call(lambda: len(peer._chunks)) == MOST_CHUNKS
+        found: list[Any] = []
+        while len(found) < MOST_CHUNKS:
+            while (data := line.channel.take()) is None:
+                line.channel.feed(line.connection.recv(1 << 18))
+            found.append(data)
+        chunks = [each.number for each in found if isinstance(each, Chunk)]
+        assert chunks == list(range(MOST_CHUNKS - 1))
+        assert 0 < next(place for place, each in enumerate(found) if not isinstance(each, Chunk)) < MOST_CHUNKS // 2
+
+
+def test_a_wrapper_that_reads_no_message_for_too_long_is_dropped(running_relay: Make) -> None:
+    relay = running_relay()
+    with relay.line() as line:
+        assert enter(line)
+        relay.next_entered()
+        for number in range(4 * MAX_BACKLOG // MAX_CHUNK):
+            relay.send(PutKey(TAG, str(number), "x" * MAX_CHUNK))
+        assert relay.next() == WrapperDisconnected(TAG, False)
 
 
 # ---- men in the middle

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from engine_play import INSTANCE, SIZES, Play, alike, component, make
+from engine_play import BUSY_QUEUE, INSTANCE, SIZES, Play, alike, component, make
 
 from koalapy.coallocation.pruning import NOTIFYING, judge
 from koalapy.config import difference, read_grid
@@ -25,6 +25,7 @@ from koalapy.model.events import (
     NotificationDue,
     NotificationTried,
     PruneRequested,
+    SubmissionFailed,
     WorkSubmitted,
 )
 from koalapy.model.identity import JobId
@@ -167,6 +168,22 @@ def test_a_vacated_job_that_starts_again_is_no_second_start(vacated: tuple[Play,
     play.obey()
     play.apply()
     assert announced(play.pending) == [f"{job}.done.0"]
+
+
+def test_a_vacated_job_whose_next_try_fails_before_its_start_is_no_second_start(vacated: tuple[Play, JobId]) -> None:
+    play, job = vacated
+    play.obey()
+    (urgent,) = [each.id for each in play.jobs.values() if each.request.priority == 0]
+    play.run(urgent)
+    play.end(play.attempts(urgent)[0])
+    play.obey()
+    play.measure()
+    assert play.job(job).state is JobState.CLAIMING
+    play.apply(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE))
+    play.obey()
+    assert (play.job(job).state, play.job(job).submission_failures) == (JobState.CLAIMING, 1)
+    assert announced_by_its_start(play, job) == []
+    assert play.job(job).state is JobState.RUNNING
 
 
 def test_a_vacated_job_that_ended_well_first_is_no_second_start(vacated: tuple[Play, JobId]) -> None:

@@ -4,11 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from engine_play import component
+from engine_play import component, make
 from site_play import Site, Sites
 
+from koalapy.link.neighbour import _body, _event
+from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import DelegateRequest, EndLease, OfferLease, RejectRequest, ReturnLease, RevokeLease
-from koalapy.model.events import ClusterMeasured
+from koalapy.model.events import CancelRequested, ClusterChanged, ClusterConnected, ClusterMeasured, WorkSubmitted
 from koalapy.model.identity import JobId
 from koalapy.model.lease import Borrow, LeaseState, Lend, RevokeFor
 from koalapy.model.neighbour import Relation
@@ -140,6 +142,48 @@ def test_the_youngest_leases_go_and_no_more_of_them_than_the_job_needs() -> None
     three.lyon.apply(after=Duration(5 * SECOND))
     three.lyon.measure()
     assert three.revoked() == []  # that one suffices, once it is over
+
+
+def test_no_lease_is_taken_back_beside_an_older_one_that_is_going_and_suffices() -> None:
+    three = Three()
+    three.running(16)
+    first = three.own(60)
+    assert three.revoked() == [1]
+    three.lyon.apply(CancelRequested(first))
+    three.running(16)
+    three.own(48)  # without the older lease 48 are idle
+    assert three.revoked() == []
+
+
+def test_processors_that_are_being_freed_are_none_that_local_jobs_lack() -> None:
+    three = Three(revoke_for=RevokeFor.LOCAL)
+    three.running(30)
+    own = three.lyon.submit(component(30))
+    three.lyon.run(own)
+    three.lyon.measure()
+    three.lyon.apply(CancelRequested(own))
+    three.demand(34)
+    assert three.revoked() == []
+    three.demand(35)
+    assert three.revoked() == [1]
+
+
+def test_nothing_is_placed_on_a_lease_in_the_step_in_which_it_is_taken_back_and_not_after_a_restart() -> None:
+    three = Three()
+    job = three.running(30)
+    three.own(60)
+    (notice,) = three.lyon.taken()
+    small = WorkSubmitted(request=make(component(2, cluster="lyon~1")), owner="me")
+    delft = three.delft
+    delft.sizes["lyon~1"] = 40  # as if some of its processors were idle
+    delft.apply(_event("lyon", three.lyon.instance, 1000, _body(notice)), small, delft.measurement("lyon~1"))
+    (waiting,) = [each for each in delft.jobs.values() if each.state.queued]
+    assert delft.job(job).state is JobState.STOPPING
+    delft.lose("lyon~1")
+    delft.apply(ClusterChanged(settings=ClusterSettings(name="lyon~1", batch="allocation")))  # as when koalad starts
+    delft.apply(ClusterConnected(cluster="lyon~1", version="1"))
+    delft.apply(delft.measurement("lyon~1"))
+    assert delft.job(waiting.id).state is JobState.WAITING
 
 
 def test_leases_that_would_not_let_a_job_start_stay() -> None:

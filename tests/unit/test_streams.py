@@ -163,6 +163,20 @@ def test_many_small_writes_take_little_memory_and_are_sent_again_whole() -> None
     assert line.got[line.far] == line.put[line.near]
 
 
+def test_what_the_other_end_has_consumed_takes_no_memory() -> None:
+    line = Line()
+    line.calm()
+    tracemalloc.start()
+    for _ in range(20 * WINDOW // MAX_CHUNK):
+        line.send(line.near, line.near.put(bytes(MAX_CHUNK)))
+        line.carry(line.near, 10)
+        line.send(line.far, line.far.consume(len(line.far.inbox)))
+        line.carry(line.far, 10)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 2 * WINDOW
+
+
 def take_repeated(end: StreamEnd, chunk: Chunk) -> list[Any]:
     """Take what was sent again as if it were new."""
     is_repeated = chunk.data and chunk.number < end._received

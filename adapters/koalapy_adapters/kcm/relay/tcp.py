@@ -118,6 +118,10 @@ class Relay:
         """React to the end of a connection; it may be called again."""
         self._act_all(self.connections.closed(connection, by_wrapper))
 
+    def soon(self, call: Callable[[], None]) -> None:
+        """Call it once the event loop has done with what it does now."""
+        self._loop.call_soon(call)
+
     async def _verify(self, action: Verify) -> None:
         try:
             admitted = await in_thread(lambda: self._authenticator.admit(action.challenged, action.proof))
@@ -209,8 +213,7 @@ class _Line(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_full = False
-        while self._chunks and not self._is_full:
-            self._transport.write(self._channel.encode_chunk(self._chunks.popleft()))
+        self._relay.soon(self._write_chunks)  # a write that fails within this call breaks asyncio's transport
 
     # ---- what the relay calls
 
@@ -220,7 +223,7 @@ class _Line(asyncio.Protocol):
             self.abort()
         elif not isinstance(message, Chunk):
             self._transport.write(self._channel.encode(to_json(message)))
-        elif not self._is_full:
+        elif not self._is_full and not self._chunks:
             self._transport.write(self._channel.encode_chunk(message))
         elif len(self._chunks) < MOST_CHUNKS:
             self._chunks.append(message)
@@ -248,6 +251,10 @@ class _Line(asyncio.Protocol):
 
     def close(self) -> None:
         self._transport.close()
+
+    def _write_chunks(self) -> None:
+        while self._chunks and not self._is_full and not self._transport.is_closing():
+            self._transport.write(self._channel.encode_chunk(self._chunks.popleft()))
 
     def _take(self) -> None:
         """Pass on what has arrived whole."""
