@@ -212,7 +212,7 @@ def test_chunks_wait_in_bounds_for_a_wrapper_that_does_not_read_and_control_pass
 
 
 def test_a_wrapper_that_reads_no_message_for_too_long_is_dropped(running_relay: Make) -> None:
-    relay = running_relay()
+    relay = running_relay(still=True)  # that it sends nothing is no reason
     with relay.line() as line:
         assert enter(line)
         relay.next_entered()

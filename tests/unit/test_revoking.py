@@ -23,11 +23,11 @@ GRACE = Duration(20 * SECOND)
 
 
 class Lender(Site):
-    """A site of one cluster, whose local users may wait there. `wanted`: the processors that they want."""
+    """A site of clusters of this size, whose local users may wait there. `wanted`: the processors that they want."""
 
-    def __init__(self, name: str, size: int, **lend: Any) -> None:
+    def __init__(self, name: str, size: int, clusters: int = 1, **lend: Any) -> None:
         self.wanted = 0
-        super().__init__(name, {f"{name}0": size}, lend=Lend(**{"grace": GRACE, **lend}))
+        super().__init__(name, {f"{name}{number}": size for number in range(clusters)}, lend=Lend(**{"grace": GRACE, **lend}))
 
     def measurement(self, cluster: str, *args: Any, **kwargs: Any) -> ClusterMeasured:
         found = super().measurement(cluster, *args, **kwargs)
@@ -131,6 +131,17 @@ def test_the_job_asks_another_neighbour_first_when_its_lender_has_taken_the_leas
     three.delft.run(job)
     assert three.delft.job(job).components[0].cluster == "paris~1"
     assert three.delft.record("lyon").borrowed == three.lyon.record("delft").lent > 0
+
+
+def test_another_neighbour_is_asked_first_though_the_lender_has_processors_on_another_cluster() -> None:
+    three = Three(clusters=2)
+    three.running(30)
+    pilot = three.lyon.job(max(three.lyon.jobs))
+    three.own(60, cluster=pilot.components[0].cluster)
+    three.exchange()
+    asked = three.end() + three.let_pass(Duration(10 * SECOND))
+    assert three.delft.record("lyon").free == 64
+    assert [each.neighbour for each in asked if isinstance(each, DelegateRequest)] == ["paris"]
 
 
 def test_the_youngest_leases_go_and_no_more_of_them_than_the_job_needs() -> None:
