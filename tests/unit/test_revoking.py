@@ -133,15 +133,19 @@ def test_the_job_asks_another_neighbour_first_when_its_lender_has_taken_the_leas
     assert three.delft.record("lyon").borrowed == three.lyon.record("delft").lent > 0
 
 
-def test_another_neighbour_is_asked_first_though_the_lender_has_processors_on_another_cluster() -> None:
+def test_a_lender_that_took_a_lease_back_is_asked_again_after_a_while_though_another_cluster_is_idle() -> None:
     three = Three(clusters=2)
+    three.paris.measure(paris0=32)
+    three.let_pass(Duration(10 * SECOND))
     three.running(30)
     pilot = three.lyon.job(max(three.lyon.jobs))
     three.own(60, cluster=pilot.components[0].cluster)
     three.exchange()
-    asked = three.end() + three.let_pass(Duration(10 * SECOND))
+    asked = three.end() + three.let_pass(Duration(40 * SECOND))
     assert three.delft.record("lyon").free == 64
-    assert [each.neighbour for each in asked if isinstance(each, DelegateRequest)] == ["paris"]
+    assert [each.neighbour for each in asked if isinstance(each, DelegateRequest)] == []
+    asked = three.let_pass(Duration(30 * SECOND))
+    assert [each.neighbour for each in asked if isinstance(each, DelegateRequest)] == ["lyon"]
 
 
 def test_the_youngest_leases_go_and_no_more_of_them_than_the_job_needs() -> None:
