@@ -27,7 +27,8 @@ class Lender(Site):
 
     def __init__(self, name: str, size: int, clusters: int = 1, **lend: Any) -> None:
         self.wanted = 0
-        super().__init__(name, {f"{name}{number}": size for number in range(clusters)}, lend=Lend(**{"grace": GRACE, **lend}))
+        sizes = {f"{name}{number}": size for number in range(clusters)}
+        super().__init__(name, sizes, lend=Lend(**{"grace": GRACE, **lend}))
 
     def measurement(self, cluster: str, *args: Any, **kwargs: Any) -> ClusterMeasured:
         found = super().measurement(cluster, *args, **kwargs)
