@@ -382,6 +382,8 @@ class Driver:
             neighbours=step.neighbours,
             requests_seen=step.requests_seen,
             requests_forgotten=step.requests_forgotten,
+            leases_ended=step.leases_ended,
+            leases_removed=step.leases_removed,
         )
 
     def _act(self, change: Change, deliveries: Sequence[Delivery], step: Step) -> None:

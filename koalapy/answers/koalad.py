@@ -180,6 +180,20 @@ class Used(TypedDict):
     """Attempts that ended within the time, or still run."""
 
 
+class Leased(TypedDict):
+    """Processor-seconds of leases, as their lenders have charged them."""
+
+    lent: float
+    borrowed: float
+    difference: float
+    """The part of `borrowed` beyond what this site has measured; negative if it was charged less."""
+    leases: int
+    """Leases that ended within the time."""
+    lent_now: float
+    """Of leases that go on; it is not charged yet."""
+    borrowed_now: float
+
+
 class UsageRow(Used):
     """A sum. Keys that it is not summed by are null."""
 
@@ -190,17 +204,23 @@ class UsageRow(Used):
     name: str | None
     day: str | None
     """Day in UTC, such as 2030-01-31."""
+    site: str | None
+    """Neighbour on whose processors it ran, or for which it held some here; null for neither."""
+    leased: Leased | None
+    """Only by site, and of a neighbour."""
 
 
 class UsageAnswer(TypedDict):
     """Sums of processor-seconds."""
 
     schema: Literal["koala.usage/1"]
-    by: Literal["user", "cluster", "job", "day"]
+    by: Literal["user", "cluster", "job", "day", "site"]
     since: Instant | None
     until: Instant | None
     rows: list[UsageRow]
     total: Used
+    leased: Leased | None
+    """Of all neighbours; null unless by site."""
 
 
 class DiskPlace(TypedDict):

@@ -71,7 +71,8 @@ def _add_records(app: FastAPI, service: Service) -> None:
     def usage(by: By = By.USER, since: str | None = None, until: str | None = None) -> answers.UsageAnswer:
         """Sum the processor-seconds of batch jobs, within [since, until) if given (RFC 3339)."""
         start, end = parse_bound(since), parse_bound(until)
-        return documents.usage(service.usage(by, start, end), by, start, end)
+        charged = service.charges(start, end) if by is By.SITE else {}
+        return documents.usage(service.usage(by, start, end), by, start, end, charged)
 
     @app.get("/v1/disk")
     def disk() -> answers.DiskAnswer:

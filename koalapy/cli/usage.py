@@ -13,7 +13,7 @@ from koalapy.client import Grid
 from koalapy.model.errors import RequestError
 from koalapy.model.units import SECOND, Instant, format_instant, parse_duration, parse_instant
 from koalapy.model.usage import By
-from koalapy.views.usage import KEYS, PARTS, as_csv
+from koalapy.views.usage import KEYS, LEASED, PARTS, as_csv
 
 app = typer.Typer()
 Document = Mapping[str, Any]
@@ -23,7 +23,7 @@ _SINCE = "A date (in UTC), an RFC 3339 instant, or how long ago: 2030-01-31, 7d.
 
 @app.command()
 def usage(
-    by: Annotated[By, typer.Option("--by", help="Sum by user, cluster, job or day.")] = By.USER,
+    by: Annotated[By, typer.Option("--by", help="Sum by user, cluster, job, day or neighbouring site.")] = By.USER,
     since: Annotated[str | None, typer.Option("--since", metavar="WHEN", help=_SINCE)] = None,
     until: Annotated[
         str | None, typer.Option("--until", metavar="WHEN", help="End of the period; default: now.")
@@ -32,7 +32,7 @@ def usage(
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
-    """Sum up processor time by user, cluster, job or day: run, held at barriers, lost to retries, scavenged.
+    """Sum up processor time by user, cluster, job, day or site: run, held at barriers, lost to retries, scavenged.
 
     The processor time of a batch job is the time from its start to its end, in seconds, times its processors.
     """
@@ -44,6 +44,8 @@ def usage(
     if lines:
         sys.stdout.write(as_csv(document["rows"], by))
         return None
+    if by is By.SITE:
+        return _print_sites(document)
     keys = KEYS[by]
     found = [[*(row[key] for key in keys), *_cells(row)] for row in document["rows"]]
     total = [["total", *[""] * (len(keys) - 1), *_cells(document["total"])]] if len(found) > 1 else []
@@ -51,6 +53,24 @@ def usage(
     if document["total"]["estimated"]:
         out.print("ESTIMATED: by the times of koalapy's own processes, without a batch system's accounting.")
     return None
+
+
+def _print_sites(document: Document) -> None:
+    """Print what batch jobs used by neighbour, and the charges of leases."""
+    rows = [[row["site"] or "-", *_of_site(row)] for row in document["rows"]]
+    total = [["total", *_of_site({**document["total"], "leased": document["leased"]})]] if len(rows) > 1 else []
+    table(["SITE", "TOTAL", "OPEN", *(name.replace("_", " ").upper() for name in LEASED)], rows + total)
+    out.print("-: this site's own jobs on its own clusters. LENT, BORROWED: as the lender charges its leases.")
+
+
+def _of_site(row: Document) -> list[object]:
+    leased = row["leased"]
+    of_leases = [""] * len(LEASED) if leased is None else [_whole(leased[name]) for name in LEASED]
+    return [_whole(row["total"]), _whole(row["open"]), *of_leases]
+
+
+def _whole(amount: float) -> str:
+    return f"{round(amount)}"
 
 
 def _cells(row: Document) -> list[object]:

@@ -220,7 +220,7 @@ class Grid:
             return b"".join(pieces).decode()
 
     def usage(self, by: str = "user", since: str | None = None, until: str | None = None) -> answers.UsageAnswer:
-        """Sum processor-seconds by user, cluster, job or day, within [since, until): schema koala.usage/1.
+        """Sum processor-seconds by user, cluster, job, day or site, within [since, until): schema koala.usage/1.
 
         `since` and `until` are instants as RFC 3339 writes them.
         """

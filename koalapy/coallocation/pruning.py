@@ -37,6 +37,8 @@ class Judgement:
 
 def on_prune_requested(core: Core, now: Instant, event: PruneRequested) -> None:
     """Begin to prune the jobs that are ready, and skip the others."""
+    for key in event.leases:
+        core.records.remove_lease(key)
     pruning = core.pruning
     for each in judge(core, event).ready:
         number = number_of(each)

@@ -35,6 +35,7 @@ def maintenance_of(
         examine=lambda ending: examine_quickly(grid.file, ending),
         submit=partial(_submit, service, read, owner),
         usage=service.usage,
+        charges=service.charges,
     )
     return Runner(grid.file.maintenance, maintained)
 

@@ -70,7 +70,7 @@ class LeaseRequest(NamedTuple):
     """The body of a DelegateRequest. `walltime`, `within`: microseconds.
 
     `per_node`, `memory` (bytes a processor): 0 for any. `site`, `request` and `round` are the request's origin; its
-    site is '' if it is the sender.
+    site is '' if it is the sender. `user`, `name`: of the job for which it is, for the lender's accounts.
     """
 
     lease: Number
@@ -83,6 +83,8 @@ class LeaseRequest(NamedTuple):
     within: Count
     per_node: Count = 0
     memory: Count = 0
+    user: Line = ""
+    name: Line = ""
 
 
 class LeaseCancel(NamedTuple):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from koalapy.model.attempt import Attempt
 from koalapy.model.commands import Command
+from koalapy.model.ended_lease import EndedLease, LeaseKey
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Counters, History, Job
@@ -63,6 +64,8 @@ class Change:
     neighbours: tuple[Neighbour, ...] = ()  # that changed; the record of one that is gone is removed
     requests_seen: tuple[SeenRequest, ...] = ()  # of neighbours, for the first time
     requests_forgotten: tuple[Origin, ...] = ()  # removed before those are kept that are seen anew
+    leases_ended: tuple[EndedLease, ...] = ()
+    leases_removed: tuple[LeaseKey, ...] = ()  # pruned ones, which are summed up by day
 
     @property
     def work(self) -> list[Work]:
@@ -88,6 +91,8 @@ class Change:
             or self.neighbours
             or self.requests_seen
             or self.requests_forgotten
+            or self.leases_ended
+            or self.leases_removed
         )
 
 

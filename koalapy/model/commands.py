@@ -209,7 +209,8 @@ class DelegateRequest:
     """Ask a neighbour for a lease of this number. The answer is RequestRejected or LeaseOffered.
 
     `memory`: bytes per processor. `origin`: the request as all sites know it; its site is '' if it is this one. `dttl`:
-    the links that it may pass beyond the neighbour. `within`: how long an answer is waited for.
+    the links that it may pass beyond the neighbour. `within`: how long an answer is waited for. `user`, `name`: of the
+    job for which it is.
     """
 
     neighbour: str
@@ -221,6 +222,8 @@ class DelegateRequest:
     within: Duration
     processors_per_node: int | None = None
     memory: int | None = None
+    user: str = ""
+    name: str = ""
 
 
 @fast_frozen

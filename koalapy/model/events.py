@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from koalapy.model.attempt import Attempt
 from koalapy.model.cluster import UNKNOWN_MACHINE, ClusterSettings, ClusterState, Machine, Node
+from koalapy.model.ended_lease import LeaseKey
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId
@@ -164,6 +165,8 @@ class RequestDelegated:
     within: Duration
     processors_per_node: int | None = None
     memory: int | None = None
+    user: str = ""
+    name: str = ""
 
 
 @fast_frozen
@@ -517,7 +520,8 @@ class PruneRequested:
     """Jobs, sweeps and sweeps' pilots are to be pruned, as far as they were over before an instant.
 
     The directories of their attempts are removed first; then, with `records`, record, history and results. A sweep is
-    named only when the store has none of its pilots any more. `without`: clusters whose directories stay.
+    named only when the store has none of its pilots any more. `without`: clusters whose directories stay. `leases`:
+    those that were over before, whose accounts are summed up by day.
     """
 
     work: tuple[Work, ...]
@@ -525,6 +529,7 @@ class PruneRequested:
     records: bool
     without: tuple[str, ...] = ()
     pilots: tuple[Attempt, ...] = ()
+    leases: tuple[LeaseKey, ...] = ()
 
 
 # ---- from Launchers, through their KCMs

@@ -154,7 +154,8 @@ class Lease:
     A site between two others has two records, without a job: one of what it lends to the one, and one of what it
     borrows of the other. `beyond`: the neighbour and number of the other record. `asked`: the request, at a lender.
     `length`: the links of the chain from where the processors are to here. `why`: why this site ends it.
-    `round`: at the borrower, see Origin. `revoked_until`: its lender takes it back, and ends it then.
+    `round`: at the borrower, see Origin. `revoked_until`: its lender takes it back, and ends it then. `user`, `name`:
+    of the job for which it was requested, as the site of that job reports them.
     """
 
     number: int
@@ -171,6 +172,8 @@ class Lease:
     why: Reason | None = None
     round: int = 0
     revoked_until: Instant | None = None
+    user: str = ""
+    name: str = ""
 
     @property
     def is_undecided(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from koalapy.model.attempt import Attempt, AttemptRow, attempt_row, attempt_value, replace_pilot
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import Command, Hint
+from koalapy.model.ended_lease import EndedLease, LeaseKey
 from koalapy.model.fast_frozen import become
 from koalapy.model.identity import FIRST_PILOT, PILOTS_END, AttemptId, InstanceId, JobId, pilot_id
 from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts, PilotIndex, concerned
@@ -50,6 +51,8 @@ class Step:
     neighbours: tuple[Neighbour, ...] = ()  # that changed
     requests_seen: tuple[SeenRequest, ...] = ()
     requests_forgotten: tuple[Origin, ...] = ()
+    leases_ended: tuple[EndedLease, ...] = ()
+    leases_removed: tuple[LeaseKey, ...] = ()
 
     def __init__(self, records: "Records") -> None:
         """Begin an empty step, which `records` fills."""
@@ -314,6 +317,14 @@ class Records:
 
     def forget_request(self, origin: Origin) -> None:
         self._gathered.setdefault("requests_forgotten", []).append(origin)
+
+    def end_lease(self, ended: EndedLease) -> None:
+        """Keep the account of a lease that is over."""
+        self._gathered.setdefault("leases_ended", []).append(ended)
+
+    def remove_lease(self, key: LeaseKey) -> None:
+        """Replace the account of a lease by its part in the sums by day."""
+        self._gathered.setdefault("leases_removed", []).append(key)
 
     def command(self, command: Command) -> None:
         self._commands.append(command)

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.fast_frozen import fast_frozen
-from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.identity import AttemptId, JobId, is_site, site_of
 from koalapy.model.job import Job
+from koalapy.model.lease import lease_of_cluster
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import DAY, Instant
 
@@ -34,6 +35,7 @@ class By(StrEnum):
     CLUSTER = "cluster"
     JOB = "job"
     DAY = "day"
+    SITE = "site"  # on whose processors it ran, or for which it held some here
 
 
 @fast_frozen
@@ -187,10 +189,11 @@ def sums(
     unended: frozenset[AttemptId] = frozenset(),
     days: Iterable[DayUsage] = (),
 ) -> dict[tuple[str | int, ...], Sum]:
-    """Sum the usage within [since, until) by (user), (cluster), (job, name, user) or (UTC date).
+    """Sum the usage within [since, until) by (user), (cluster), (job, name, user), (UTC date) or (neighbour).
 
-    `unended`: the attempts that go on. `days` count whole, if they begin within the bounds; their job is 0, without a
-    name. The sum over all keys is the same for any `by`.
+    The neighbour is '' for this site's own jobs on its own clusters. `unended`: the attempts that go on. `days` count
+    whole, if they begin within the bounds; their job is 0, without a name. The sum over all keys is the same for any
+    `by`.
     """
     found: dict[tuple[str | int, ...], Sum] = {}
     for entry in entries:
@@ -241,6 +244,8 @@ def _key(entry: Usage, by: By, start: Instant) -> tuple[str | int, ...]:
             return (entry.charged, entry.name, entry.owner)
         case By.DAY:
             return (_date(start),)
+        case By.SITE:
+            return (_neighbour(entry.owner, entry.cluster),)
 
 
 def _key_of_day(each: DayUsage, by: By) -> tuple[str | int, ...]:
@@ -253,6 +258,14 @@ def _key_of_day(each: DayUsage, by: By) -> tuple[str | int, ...]:
             return (0, "", each.owner)
         case By.DAY:
             return (_date(each.day),)
+        case By.SITE:
+            return (_neighbour(each.owner, each.cluster),)
+
+
+def _neighbour(owner: str, cluster: str) -> str:
+    """Return the neighbour that owns the processors, or the job; '' if both are this site's."""
+    lease = lease_of_cluster(cluster)
+    return lease[0] if lease is not None else site_of(owner) if is_site(owner) else ""
 
 
 def _date(instant: Instant) -> str:

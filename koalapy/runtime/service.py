@@ -9,16 +9,19 @@ from typing import TypeVar
 
 from koalapy.coallocation.changeable import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
 from koalapy.driver import Delivery
+from koalapy.engine import Engine
 from koalapy.extras import need_matchmaker
 from koalapy.journal.journal import Taken
 from koalapy.model.attempt import Attempt, attempt_value
 from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput
+from koalapy.model.ended_lease import Charged, EndedLease, charged_now, charges
 from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import WorkSubmitted as Submitted
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
 from koalapy.model.job import OUTPUT_PRUNED, Component, Counters, History, Job
+from koalapy.model.lease import Lease
 from koalapy.model.matching import ClusterAd
 from koalapy.model.records import Records, Step
 from koalapy.model.request import Interactive, Request
@@ -339,6 +342,24 @@ class Service:
         going_on = {each.attempt: each for each in unended if each.attempt not in entered}
         return sums([*entered.values(), *going_on.values()], by, since, until, frozenset(going_on), days)
 
+    def charges(self, since: Instant | None = None, until: Instant | None = None) -> dict[str, Charged]:
+        """Return what was lent and borrowed by neighbour; see `koalapy.model.ended_lease.charges`.
+
+        The leases that go on count up to now, unless the time has an end.
+        """
+        now = self._clock.now()
+        going_on = self._loop.ask(_leases) if until is None else []
+        leases, days = self._store.ended_leases(since)
+        found, ended = charges(leases, since, until, days), {each.key for each in leases}
+        going_on = [each for each in going_on if (each[0], each[1].lent, each[1].number, each[1].asked_at) not in ended]
+        for name, each in charged_now(going_on, now, since).items():
+            found[name] = found.get(name, Charged()).plus(each)
+        return found
+
+    def ended_leases(self, since: Instant | None = None) -> list[EndedLease]:
+        """Return the leases that ended after an instant and were not pruned, the oldest first."""
+        return self._store.ended_leases(since)[0]
+
     def pending_cancels(self) -> list[Attempt]:
         """Return the pending cancels of this moment, by attempt, even while the store cannot be read."""
         return self._loop.ask(
@@ -596,6 +617,11 @@ class Service:
         refused = lambda reason: done.set_exception(refusal(reason))  # noqa: E731
         self._loop.deliver(Delivery(events=events, after=done.set_result, refused=refused))
         return committed_in_time(done, self.trouble)
+
+
+def _leases(engine: Engine) -> list[tuple[str, Lease]]:
+    neighbours = engine.core.neighbours
+    return [*neighbours.leases(lent=True), *neighbours.leases(lent=False)]
 
 
 def _unended(records: Records, now: Instant) -> list[Usage]:

@@ -31,7 +31,7 @@ from koalapy.model.units import MINUTE, SECOND, Duration, Instant, format_durati
 from koalapy.policies.calls import call_policy
 from koalapy.policies.delegation import WaitingRequest
 from koalapy.scheduler.preemption import may_be_tried_again
-from koalapy.sites import passing
+from koalapy.sites import accounts, passing
 from koalapy.sites.requests import ANSWER_WITHIN
 from koalapy.sites.returning import give_back, place_nothing
 from koalapy.sites.targets import borrowed_processors, next_target
@@ -42,6 +42,7 @@ _SURELY_OVER = Duration(10 * MINUTE)  # after its end, if the lender does not re
 _KEEPS_PLACE = "It keeps its position in the queue; nothing is counted."
 _MOST_JOBS = 100  # at the head of the queue, for which neighbours are asked
 _NO_ANSWER_IN_TIME = Reason("no_answer", "transient", "It did not answer in time.", "It is asked again.")
+_NO_END = Reason("no_end", "transient", "Its lender has not reported its end.", "")
 _NO_ANSWER = Reason("no_answer", "transient", f"It did not answer within {format_duration(ANSWER_WITHIN)}.", "")
 
 
@@ -85,8 +86,10 @@ def on_offered(core: Core, now: Instant, event: LeaseOffered) -> None:
 def on_ended(core: Core, now: Instant, event: LeaseEnded) -> None:
     """Note the charge, also of a lease that was given up. The cluster of the lease leaves the grid now, if any."""
     neighbours = core.neighbours
-    neighbours.change(event.neighbour, borrowed=neighbours.records[event.neighbour].borrowed + event.charge)
     lease = neighbours.lease(event.neighbour, event.lease, lent=False)
+    accounts.close_borrowed(
+        core, now, event.neighbour, lease or _forgotten(now, event.lease), event.charge, event.reason
+    )
     if lease is None:
         return
     if lease.beyond is not None:
@@ -135,10 +138,22 @@ def on_revoked(core: Core, now: Instant, event: LeaseRevoked) -> None:
 # ---- the end
 
 
-def end_all(core: Core, now: Instant, neighbour: str) -> None:
+def end_all(core: Core, now: Instant, neighbour: str, reason: Reason) -> None:
     """Note that a neighbour knows nothing of its leases any more: their clusters leave the grid."""
     for each in [each for each in core.neighbours.records[neighbour].leases if not each.lent]:
+        _note_lost(core, now, neighbour, each, reason)
         core.neighbours.put_lease(neighbour, replace(each, state=LeaseState.OVER))
+
+
+def _note_lost(core: Core, now: Instant, neighbour: str, lease: Lease, reason: Reason) -> None:
+    """Close the account of a lease whose charge nobody has reported."""
+    if lease.bound_at is not None and lease.state is not LeaseState.OVER:
+        accounts.close_borrowed(core, now, neighbour, lease, None, reason)
+
+
+def _forgotten(now: Instant, number: int) -> Lease:
+    """Return a lease of this number of which nothing is known any more but its end."""
+    return Lease(number=number, lent=False, job=None, processors=0, state=LeaseState.OVER, asked_at=now)
 
 
 # ---- the step
@@ -172,6 +187,7 @@ def _follow(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
         if late or job is None or not job.state.queued:
             give_back(core, now, neighbour, lease)
     elif lease.ends_at is not None and now >= lease.ends_at + _SURELY_OVER:
+        _note_lost(core, now, neighbour, lease, _NO_END)
         core.neighbours.put_lease(neighbour, replace(lease, state=LeaseState.OVER))
     elif lease.state is LeaseState.BOUND and lease.beyond is None and _is_to_return(core, now, cluster, lease):
         give_back(core, now, neighbour, lease)
@@ -274,12 +290,12 @@ def _delegate(core: Core, now: Instant, job: Job, want: Wanted, target: str, bor
         DelegateRequest(
             neighbour=target, lease=number, processors=want.processors, walltime=want.walltime,
             origin=Origin("", job.id, began), dttl=dttl_of(core, job.request) - 1, within=ANSWER_WITHIN,
-            processors_per_node=want.processors_per_node, memory=want.memory,
+            processors_per_node=want.processors_per_node, memory=want.memory, user=job.owner, name=job.request.name,
         )
     )  # fmt: skip
     lease = Lease(
         number=number, lent=False, job=job.id, processors=want.processors, state=LeaseState.ASKED, asked_at=now,
-        round=began,
+        round=began, user=job.owner, name=job.request.name,
     )  # fmt: skip
     others = tuple(each for each in neighbours.records[target].refusals if each.job != job.id)
     neighbours.change(target, next_lease=number + 1, refusals=others)

@@ -33,6 +33,7 @@ from koalapy.model.pilot import is_bound
 from koalapy.model.request import ComponentRequest, Isolate
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, Duration, Instant, format_duration
+from koalapy.sites import accounts
 from koalapy.sites.returning import give_back
 from koalapy.sites.targets import free_there
 
@@ -129,6 +130,8 @@ def end_all(core: Core, now: Instant, neighbour: str, reason: Reason) -> None:
     """End all leases of a neighbour that knows nothing of them any more, and drop their records."""
     lent = [each for each in core.neighbours.records[neighbour].leases if each.lent]
     for each in lent:
+        if each.bound_at is not None:
+            accounts.close_lent(core, now, neighbour, each, accounts.measured(now, each), reason)
         _let_go(core, now, each, reason)
         core.neighbours.drop_lease(neighbour, each)
 
@@ -294,8 +297,7 @@ def _note_pilot_over(core: Core, now: Instant, neighbour: str, lease: Lease, job
     reason = Reason("lease_over", "cluster", "Its time is over.", "")
     if job is not None and job.reason is not None:
         reason = job.reason
-    charge = 0 if lease.bound_at is None else lease.processors * max(0, now - lease.bound_at)
-    note_over(core, now, neighbour, lease, charge, reason)
+    note_over(core, now, neighbour, lease, accounts.measured(now, lease), reason)
 
 
 def note_over(core: Core, now: Instant, neighbour: str, lease: Lease, charge: int, reason: Reason) -> None:
@@ -305,7 +307,7 @@ def note_over(core: Core, now: Instant, neighbour: str, lease: Lease, charge: in
         refuse(core, now, neighbour, lease, shown)
         return
     core.neighbours.drop_lease(neighbour, lease)
-    core.neighbours.change(neighbour, lent=core.neighbours.records[neighbour].lent + charge)
+    accounts.close_lent(core, now, neighbour, lease, charge, reason)
     core.records.command(EndLease(neighbour=neighbour, lease=lease.number, charge=charge, reason=reason))
 
 

@@ -22,6 +22,8 @@ from koalapy.sites.returning import give_back
 
 REPORT_EVERY = Duration(10 * SECOND)  # at most: a busy grid changes at each poll
 _REMOVED = Reason("neighbour_removed", "request", "The borrower is no neighbour any more.", "")
+_LENDER_REMOVED = Reason("neighbour_removed", "request", "The lender is no neighbour any more.", "")
+_LENDER_FORGOT = Reason("lender_forgot", "transient", "The lender has a new store, and knows nothing of it.", "")
 _SENDER_REMOVED = Reason("sender_removed", "request", "The site that sent it is no neighbour any more.", "")
 _SENDER_FORGOT = Reason(
     "sender_forgot", "transient", "The site that sent it has a new store, and knows nothing of it.", ""
@@ -41,6 +43,7 @@ def on_joined(core: Core, now: Instant, event: NeighbourJoined) -> None:
 def on_left(core: Core, now: Instant, event: NeighbourLeft) -> None:
     """Forget the neighbour. What it had of this site ends; what this site had of it is lost with its cluster."""
     lending.end_all(core, now, event.neighbour, _REMOVED)
+    borrowing.end_all(core, now, event.neighbour, _LENDER_REMOVED)
     receiving.cancel_all(core, now, event.neighbour, _SENDER_REMOVED)
     sending.on_site_left(core, now, event.neighbour, has_forgotten=False)
     core.neighbours.remove(event.neighbour)
@@ -55,7 +58,7 @@ def on_connected(core: Core, now: Instant, event: NeighbourConnected) -> None:
     if before != event.instance:
         if before:
             lending.end_all(core, now, event.neighbour, _NEW_STORE)
-            borrowing.end_all(core, now, event.neighbour)
+            borrowing.end_all(core, now, event.neighbour, _LENDER_FORGOT)
             receiving.cancel_all(core, now, event.neighbour, _SENDER_FORGOT)
             sending.on_site_left(core, now, event.neighbour, has_forgotten=True)
         neighbours.change(

@@ -41,13 +41,14 @@ def pass_on(core: Core, now: Instant, neighbour: str, lease: Lease) -> bool:
         DelegateRequest(
             neighbour=target, lease=number, processors=want.processors, walltime=want.walltime, origin=asked.origin,
             dttl=asked.dttl - 1, within=within, processors_per_node=want.processors_per_node, memory=want.memory,
+            user=lease.user, name=lease.name,
         )
     )  # fmt: skip
     core.neighbours.change(target, next_lease=number + 1)
     core.neighbours.asked += 1
     ours = Lease(
         number=number, lent=False, job=None, processors=want.processors, state=LeaseState.ASKED, asked_at=now,
-        beyond=(neighbour, lease.number),
+        beyond=(neighbour, lease.number), asked=asked, user=lease.user, name=lease.name,
     )  # fmt: skip
     core.neighbours.put_lease(target, ours)
     core.neighbours.put_lease(neighbour, replace(lease, beyond=(target, number)))

@@ -16,6 +16,7 @@ from koalapy.sites import lending, passing
 ANSWER_WITHIN = Duration(4 * MINUTE)  # longer than a lender may take to bind
 _REMEMBERED_FOR = HOUR
 _MOST_REMEMBERED = 10_000
+_LONGEST_NAME = 255  # of a user or job, as the neighbour reports it
 _MOST_UNDECIDED = 100  # of one neighbour
 _SEEN = Reason("seen", "transient", "It has had this request already, by another way.", "")
 _STRANGER = Reason("stranger", "request", "It lends nothing to sites that it does not know.", "Ask its people.")
@@ -42,7 +43,7 @@ def on_delegated(core: Core, now: Instant, event: RequestDelegated) -> None:
     )  # fmt: skip
     lease = Lease(
         number=event.lease, lent=True, job=None, processors=event.processors, state=LeaseState.ASKED, asked_at=now,
-        asked=asked,
+        asked=asked, user=event.user[:_LONGEST_NAME], name=event.name[:_LONGEST_NAME],
     )  # fmt: skip
     neighbours.put_lease(event.neighbour, lease)
     if neighbours.match_at is None:

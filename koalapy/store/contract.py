@@ -6,6 +6,7 @@ from typing import Protocol
 
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, Snapshot
+from koalapy.model.ended_lease import EndedLease, LeaseDay, LeaseKey
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import History, Job
 from koalapy.model.maintenance import MaintenanceRun
@@ -138,6 +139,12 @@ class Store(Protocol):
 
     def used(self, since: Instant | None = None) -> tuple[list[Usage], list[DayUsage]]:
         """Return the same, and the usage of removed jobs by day, user and cluster. No attempt is in both."""
+
+    def ended_leases(self, since: Instant | None = None) -> tuple[list[EndedLease], list[LeaseDay]]:
+        """Return the accounts of leases that ended after `since`, by their ends, and the sums of removed ones."""
+
+    def prunable_leases(self, before: Instant, most: int) -> list[LeaseKey]:
+        """Return at most `most` leases that were over by `before`, the oldest first."""
 
     def pending_cancels(self) -> list[Attempt]:
         """Return the pending cancels by attempt."""

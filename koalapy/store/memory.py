@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from koalapy.model.attempt import Attempt, Owner, OwnerKind
 from koalapy.model.change import Change, OutboxEntry, Snapshot
+from koalapy.model.ended_lease import Charged, EndedLease, LeaseDay, LeaseKey, lease_days
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attempts, without_attempts
@@ -58,6 +59,8 @@ class _Contents:
     requests_seen: dict[Origin, SeenRequest] = field(default_factory=dict)
     usage: dict[AttemptId, Usage] = field(default_factory=dict)
     days: dict[tuple[Instant, str, str], Sum] = field(default_factory=dict)
+    leases: dict[LeaseKey, EndedLease] = field(default_factory=dict)
+    lease_days: dict[tuple[Instant, str], Charged] = field(default_factory=dict)
     maintenance: dict[str, MaintenanceRun] = field(default_factory=dict)
     guard: threading.Lock = field(default_factory=threading.Lock)
 
@@ -232,6 +235,18 @@ class MemoryStore:
             ]
             return entries, days
 
+    def ended_leases(self, since: Instant | None = None) -> tuple[list[EndedLease], list[LeaseDay]]:
+        with self._open() as contents:
+            days = [
+                LeaseDay(day=day, neighbour=neighbour, charged=charged)
+                for (day, neighbour), charged in sorted(contents.lease_days.items())
+            ]
+            return [each for each in _by_end(contents) if since is None or each.ended_at > since], days
+
+    def prunable_leases(self, before: Instant, most: int) -> list[LeaseKey]:
+        with self._open() as contents:
+            return [each.key for each in _by_end(contents) if each.ended_at <= before][:most]
+
     def pending_cancels(self) -> list[Attempt]:
         with self._open() as contents:
             return contents.pending_cancels()
@@ -329,6 +344,7 @@ def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) 
         contents.requests_seen.pop(origin, None)
     contents.requests_seen |= {each.origin: each for each in change.requests_seen}
     contents.usage |= {entry.attempt: entry for entry in change.usage}
+    contents.leases |= {each.key: each for each in change.leases_ended}
     for span in change.accounted:
         if span.attempt in contents.usage:
             contents.usage[span.attempt] = accounted(contents.usage[span.attempt], span)
@@ -349,6 +365,7 @@ def _take_away(contents: _Contents, change: Change) -> None:
             contents.history.pop(each, None)
         _sum_up(contents, gone)
         contents.results = [None if batch and batch.sweep in gone else batch for batch in contents.results]
+    _sum_up_leases(contents, change.leases_removed)
 
 
 def _sum_up(contents: _Contents, gone: Collection[JobId]) -> None:
@@ -359,6 +376,17 @@ def _sum_up(contents: _Contents, gone: Collection[JobId]) -> None:
         contents.days[key] = contents.days.get(key, Sum()).plus(each.used)
     for entry in entries:
         del contents.usage[entry.attempt]
+
+
+def _by_end(contents: _Contents) -> list[EndedLease]:
+    return sorted(contents.leases.values(), key=lambda each: (each.ended_at, each.key))
+
+
+def _sum_up_leases(contents: _Contents, gone: Collection[LeaseKey]) -> None:
+    """Replace the accounts of these leases by sums by day and neighbour."""
+    for each in lease_days([contents.leases.pop(key) for key in gone if key in contents.leases]):
+        key = (each.day, each.neighbour)
+        contents.lease_days[key] = contents.lease_days.get(key, Charged()).plus(each.charged)
 
 
 def _was_over(work: Work, before: Instant) -> bool:

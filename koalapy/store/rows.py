@@ -7,6 +7,7 @@ from typing import Any
 
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import OutboxEntry
+from koalapy.model.ended_lease import Charged, EndedLease, LeaseDay, LeaseKey
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import Learned
@@ -30,6 +31,9 @@ from koalapy.store.records import (
 Row = dict[str, Any]
 NODES = "nodes"  # all observations of nodes are in one row
 USED = ("held", "run", "lost", "scavenged", "estimated", "attempts")  # columns that are summed up
+CHARGED = ("lent", "borrowed", "measured", "leases")
+_TEXTS = ("cluster", "beyond", "site", "user", "name", "code", "message")  # of an account
+_NUMBERS = ("began_at", "ended_at", "processors", "charge", "measured", "job", "links", "request")
 
 
 def identity_row(work: Work) -> Row:
@@ -162,6 +166,44 @@ def day_in(row: Any) -> DayUsage:
     """Return the sum of a row of `usage_days`."""
     used = Sum(**{name: int(getattr(row, name)) for name in USED})
     return DayUsage(day=Instant(row.day), owner=row.owner, cluster=row.cluster, used=used)
+
+
+def lease_rows(leases: Iterable[EndedLease]) -> list[Row]:
+    return [
+        {**lease_key(each.key), "reported": int(each.reported)}
+        | {name: getattr(each, name) for name in _NUMBERS}
+        | {name: plain(getattr(each, name)) for name in _TEXTS}
+        for each in {each.key: each for each in leases}.values()
+    ]
+
+
+def lease_key(key: LeaseKey) -> Row:
+    return {"neighbour": key.neighbour, "lent": int(key.lent), "number": key.number, "asked_at": key.asked_at}
+
+
+def lease_in(row: Any) -> EndedLease:
+    """Return the account of a row of `ended_leases`."""
+    return EndedLease(
+        neighbour=row.neighbour,
+        lent=bool(row.lent),
+        number=row.number,
+        asked_at=Instant(row.asked_at),
+        reported=bool(row.reported),
+        **{name: getattr(row, name) for name in (*_NUMBERS, *_TEXTS)},
+    )
+
+
+def lease_day_rows(days: Iterable[LeaseDay]) -> list[Row]:
+    return [
+        {"day": each.day, "neighbour": each.neighbour} | {name: getattr(each.charged, name) for name in CHARGED}
+        for each in days
+    ]
+
+
+def lease_day_in(row: Any) -> LeaseDay:
+    """Return the sum of a row of `lease_days`."""
+    charged = Charged(**{name: int(getattr(row, name)) for name in CHARGED})
+    return LeaseDay(day=Instant(row.day), neighbour=row.neighbour, charged=charged)
 
 
 def plain(text: str) -> str:

@@ -186,6 +186,45 @@ usage_days = Table(
     Column("attempts", BigInteger, nullable=False),
 )
 
+# The accounts of leases that are over, by the clock of this side.
+ended_leases = Table(
+    "ended_leases",
+    metadata,
+    Column("neighbour", Text, primary_key=True),
+    Column("lent", Integer, primary_key=True, autoincrement=False),  # 0 or 1
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("asked_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("began_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger, nullable=False),
+    Column("processors", Integer, nullable=False),
+    Column("charge", BigInteger, nullable=False),
+    Column("measured", BigInteger, nullable=False),
+    Column("reported", Integer, nullable=False),  # 0 or 1
+    Column("job", Integer),
+    Column("cluster", Text, nullable=False),
+    Column("beyond", Text, nullable=False),
+    Column("links", Integer, nullable=False),
+    Column("site", Text, nullable=False),
+    Column("request", BigInteger, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Index("ended_leases_ended", "ended_at"),
+)
+
+# Those of removed accounts. `day`: the instant of its midnight in UTC; the others in processor-microseconds.
+lease_days = Table(
+    "lease_days",
+    metadata,
+    Column("day", BigInteger, primary_key=True, autoincrement=False),
+    Column("neighbour", Text, primary_key=True),
+    Column("lent", BigInteger, nullable=False),
+    Column("borrowed", BigInteger, nullable=False),
+    Column("measured", BigInteger, nullable=False),
+    Column("leases", BigInteger, nullable=False),
+)
+
 maintenance = Table(
     "maintenance",
     metadata,

@@ -25,6 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import job_of_command
+from koalapy.model.ended_lease import EndedLease, LeaseDay, LeaseKey, lease_days
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attempts
 from koalapy.model.learned import NOTHING, Learned
@@ -138,6 +139,7 @@ class SqlStore:
                     connection.execute(statement, parameters)
                 self._account(connection, change.accounted)
                 self._remove(connection, change.removed)
+                self._remove_leases(connection, change.leases_removed)
         self._fence.end_commit(change)
         if change.learned is not None:
             self._aside.forget("learned")
@@ -159,6 +161,15 @@ class SqlStore:
                     connection.execute(delete(schema.usage).where(of_jobs))
                 connection.execute(delete(schema.attempts).where(schema.attempts.c.job.in_(part), _NOT_PENDING))
                 connection.execute(delete(schema.identities).where(schema.identities.c.id.in_(part)))
+
+    def _remove_leases(self, connection: Connection, removed: Iterable[LeaseKey]) -> None:
+        """Replace accounts of leases by sums. One that is removed already changes nothing."""
+        found = []
+        for key in map(_marked, map(rows.lease_key, removed)):
+            found += [rows.lease_in(row) for row in connection.execute(_LEASE_OF, key)]
+            connection.execute(_DROP_LEASE, key)
+        if found:
+            connection.execute(self._writes.add_lease_days, rows.lease_day_rows(lease_days(found)))
 
     def check(self) -> None:
         with self._writing() as connection:
@@ -280,6 +291,17 @@ class SqlStore:
     def used(self, since: Instant | None = None) -> tuple[list[Usage], list[DayUsage]]:
         with self._transaction() as connection:
             return self._usage(connection, since), [rows.day_in(row) for row in connection.execute(_USAGE_DAYS)]
+
+    def ended_leases(self, since: Instant | None = None) -> tuple[list[EndedLease], list[LeaseDay]]:
+        query = _LEASES if since is None else _LEASES.where(schema.ended_leases.c.ended_at > since)
+        with self._transaction() as connection:
+            leases = [rows.lease_in(row) for row in connection.execute(query)]
+            return leases, [rows.lease_day_in(row) for row in connection.execute(_LEASE_DAYS)]
+
+    def prunable_leases(self, before: Instant, most: int) -> list[LeaseKey]:
+        query = _LEASES.where(schema.ended_leases.c.ended_at <= before).limit(most)
+        with self._transaction() as connection:
+            return [rows.lease_in(row).key for row in connection.execute(query)]
 
     def pending_cancels(self) -> list[Attempt]:
         with self._transaction() as connection:
@@ -448,6 +470,8 @@ class _Writes:
         self.put_usage = _put(backend, schema.usage)
         self.put_maintenance = _put(backend, schema.maintenance)
         self.add_days = _add(backend, schema.usage_days, rows.USED)
+        self._put_lease = _put(backend, schema.ended_leases)
+        self.add_lease_days = _add(backend, schema.lease_days, rows.CHARGED)
 
     def of(self, change: Change) -> list[tuple[Executable, list[Row]]]:
         """Return the statements of a change in the order in which they must run.
@@ -475,6 +499,7 @@ class _Writes:
             (self._put_neighbour, rows.neighbour_rows(neighbours)),
             (_DROP_NEIGHBOUR, [{"of_name": each.name} for each in neighbours if each.gone]),
             (self.put_usage, rows.usage_rows(change.usage)),
+            (self._put_lease, rows.lease_rows(change.leases_ended)),
             (_DROP_ATTEMPT, [_marked(rows.attempt_key(each.id)) for each in attempts if each.is_obsolete]),
             (_FORGET_SEEN, [_marked(rows.seen_key(each)) for each in change.requests_forgotten]),
             (self._put_seen, rows.seen_rows(change.requests_seen)),
@@ -565,6 +590,11 @@ _USAGE_DAYS = select(schema.usage_days).order_by(*schema.usage_days.primary_key)
 _USAGE_OF = select(schema.usage).where(
     *(schema.usage.c[name] == bindparam(f"of_{name}") for name in ("job", "component", "number"))
 )
+_LEASES = select(schema.ended_leases).order_by(schema.ended_leases.c.ended_at, *schema.ended_leases.primary_key)
+_LEASE_DAYS = select(schema.lease_days).order_by(*schema.lease_days.primary_key)
+_OF_LEASE = [schema.ended_leases.c[name] == bindparam(f"of_{name}") for name in LeaseKey._fields]
+_LEASE_OF = select(schema.ended_leases).where(*_OF_LEASE)
+_DROP_LEASE = delete(schema.ended_leases).where(*_OF_LEASE)
 _LEARNED = select(schema.learned.c.record).where(schema.learned.c.name == rows.NODES)
 _NEIGHBOURS = select(schema.neighbours.c.name, schema.neighbours.c.record).order_by(schema.neighbours.c.name)
 _DROP_NEIGHBOUR = delete(schema.neighbours).where(schema.neighbours.c.name == bindparam("of_name"))

@@ -2,8 +2,10 @@
 
 import csv
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
+from koalapy.model.ended_lease import Charged
 from koalapy.model.units import SECOND
 from koalapy.model.usage import By, Sum
 
@@ -12,19 +14,28 @@ KEYS: Mapping[By, tuple[str, ...]] = {
     By.CLUSTER: ("cluster",),
     By.JOB: ("job", "name", "user"),
     By.DAY: ("day",),
+    By.SITE: ("site",),
 }
 PARTS = ("run", "held", "lost", "scavenged", "total", "open", "estimated", "attempts")
+LEASED = ("lent", "borrowed", "difference", "leases", "lent_now", "borrowed_now")
 _ALL_KEYS = tuple(dict.fromkeys(name for names in KEYS.values() for name in names))
 
 
-def rows_of(found: Mapping[tuple[str | int, ...], Sum], by: By) -> list[dict[str, Any]]:
+def rows_of(
+    found: Mapping[tuple[str | int, ...], Sum], by: By, charged: Mapping[str, Charged] = MappingProxyType({})
+) -> list[dict[str, Any]]:
     """Return rows in the order of their keys, in seconds. Each has all keys; those that it is not summed by are None.
 
-    Number and name of pruned jobs are None too; they share a row for each user.
+    Number and name of pruned jobs are None too; they share a row for each user. So is the site of what has nothing to
+    do with a neighbour. `charged`: the leases by neighbour, for rows by site.
     """
+    if by is By.SITE:
+        found = {**{(name,): Sum() for name in charged}, **found}
+    leased = [charged.get(str(key[0]), Charged()) if by is By.SITE and key[0] else None for key in sorted(found)]
     return [
-        {**dict.fromkeys(_ALL_KEYS), **dict(zip(KEYS[by], _shown(key), strict=True)), **in_seconds(each)}
-        for key, each in sorted(found.items())
+        {**dict.fromkeys(_ALL_KEYS), **dict(zip(KEYS[by], _shown(key, by), strict=True)), **in_seconds(each)}
+        | {"leased": None if leases is None else leased_in_seconds(leases)}
+        for (key, each), leases in zip(sorted(found.items()), leased, strict=True)
     ]
 
 
@@ -36,8 +47,25 @@ def total_of(sums: Iterable[Sum]) -> Sum:
     return total
 
 
-def _shown(key: tuple[str | int, ...]) -> tuple[str | int | None, ...]:
-    """Replace the number and name of pruned jobs by None."""
+def charges_of(charged: Iterable[Charged]) -> Charged:
+    """Add sums of leases."""
+    total = Charged()
+    for each in charged:
+        total = total.plus(each)
+    return total
+
+
+def leased_in_seconds(found: Charged) -> dict[str, Any]:
+    """Return processor-seconds of leases, and their number. `difference`: what was charged beyond the own figure."""
+    seconds = {name: getattr(found, name) / SECOND for name in ("lent", "borrowed", "lent_now", "borrowed_now")}
+    difference = (found.borrowed - found.measured) / SECOND
+    return {name: {**seconds, "difference": difference, "leases": found.leases}[name] for name in LEASED}
+
+
+def _shown(key: tuple[str | int, ...], by: By) -> tuple[str | int | None, ...]:
+    """Replace the number and name of pruned jobs by None, and this site's own name."""
+    if by is By.SITE:
+        return (key[0] or None,)
     return (None, None, *key[2:]) if key[0] == 0 else key
 
 
@@ -47,11 +75,14 @@ def in_seconds(found: Sum) -> dict[str, Any]:
 
 
 def as_csv(rows: Iterable[Mapping[str, Any]], by: By) -> str:
-    """Return lines of values with a header: the keys that the rows are summed by, then the parts."""
+    """Return lines of values with a header: the keys that the rows are summed by, the parts, and what was leased."""
     text = _Text()
     lines = csv.writer(text, lineterminator="\n")
-    lines.writerow([*KEYS[by], *PARTS])
-    lines.writerows([row[name] for name in (*KEYS[by], *PARTS)] for row in rows)
+    leased = LEASED if by is By.SITE else ()
+    lines.writerow([*KEYS[by], *PARTS, *leased])
+    for row in rows:
+        of_leases = row["leased"] or dict.fromkeys(leased)
+        lines.writerow([*(row[name] for name in (*KEYS[by], *PARTS)), *(of_leases[name] for name in leased)])
     return "".join(text)
 
 

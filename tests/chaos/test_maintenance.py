@@ -87,6 +87,7 @@ class Maintained:
             examine=lambda ending: {},
             submit=self.submit,
             usage=lambda by, since: {},
+            charges=lambda since: {},
             ending=Ending(world),
         )
 

@@ -27,6 +27,7 @@ from koalapy.model.commands import (
     RevokeLease,
     SendNotification,
 )
+from koalapy.model.ended_lease import Charged, EndedLease, LeaseDay, charges
 from koalapy.model.errors import Reason
 from koalapy.model.identity import FIRST_PILOT, INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
 from koalapy.model.intervals import Intervals
@@ -552,6 +553,43 @@ def test_usage_of_a_removed_sweeps_pilots_is_summed_up_with_it(store: Store) -> 
     store.commit(Change(removed=(JobId(1),)))
     left, days = store.used()
     assert (left, [each.used.attempts for each in days]) == ([], [1])
+
+
+def test_accounts_of_leases_survive_until_they_are_summed_up_by_day_and_neighbour(opener: Opener) -> None:
+    store = opener()
+    long = a_lease(3, lent=True, began_at=Instant(DAY - 1000), ended_at=Instant(DAY + 3000), charge=4001)
+    leases = [a_lease(1), a_lease(2, ended_at=Instant(DAY), charge=7), long]
+    store.commit(Change(leases_ended=(*leases[::-1], a_lease(1))))
+    store.commit(Change(leases_ended=(replace(long, charge=4002),)))  # its lender has reported another number
+    leases[2] = replace(long, charge=4002)
+    store.close()
+    store = opener()
+    assert store.ended_leases() == (leases, [])
+    assert store.ended_leases(Instant(5000)) == (leases[1:], [])
+    assert store.prunable_leases(Instant(DAY), 9) == [each.key for each in leases[:2]]
+    assert store.prunable_leases(Instant(DAY), 1) == [leases[0].key]
+    store.commit(Change(leases_removed=(leases[0].key,)))
+    store.commit(Change(leases_removed=tuple(each.key for each in leases)))  # the first once more
+    assert store.prunable_leases(Instant(9 * DAY), 9) == []
+    left, days = store.ended_leases()
+    assert left == []
+    first = Charged(borrowed=12_007, measured=24_008, leases=2, lent=1000)
+    assert days == [
+        LeaseDay(day=Instant(0), neighbour="lyon", charged=first),
+        LeaseDay(day=Instant(DAY), neighbour="lyon", charged=Charged(lent=3002, leases=1)),
+    ]
+    store.commit(Change(leases_ended=(a_lease(9),)))
+    assert charges(*store.ended_leases()[:1], days=days) == charges([*leases, a_lease(9)])
+
+
+def a_lease(number: int, **fields: Any) -> EndedLease:
+    values: dict[str, Any] = {
+        "neighbour": "lyon", "lent": False, "number": number, "asked_at": Instant(7), "began_at": Instant(1000),
+        "ended_at": Instant(4000), "processors": 4, "charge": 12_000, "measured": 12_004, "job": JobId(5),
+        "cluster": "lyon~3", "links": 1, "request": 5, "user": "mona", "name": "poisson", "code": "lease_over",
+        "message": "Its time is over.", **fields,
+    }  # fmt: skip
+    return EndedLease(**values)
 
 
 def total(found: Mapping[Any, Sum]) -> Sum:

@@ -89,8 +89,9 @@ def test_a_job_too_large_for_its_site_runs_on_a_lease_which_is_returned_when_not
     walltime = Duration(HOUR + pair.delft.settings.barrier_timeout + 5 * MINUTE)
     origin = Origin("", job, request.origin.round)
     assert request == DelegateRequest(
-        neighbour="lyon", lease=1, processors=40, walltime=walltime, origin=origin, dttl=3, within=ANSWER_WITHIN
-    )
+        neighbour="lyon", lease=1, processors=40, walltime=walltime, origin=origin, dttl=3, within=ANSWER_WITHIN,
+        user="me", name="job",
+    )  # fmt: skip
     pilot = pair.lyon.job(pair.pilot)
     assert (pilot.owner, pilot.components[0].cluster, pilot.components[0].processors) == ("site:delft", "big", 40)
     assert pair.lyon.leases()[0].state is LeaseState.BINDING

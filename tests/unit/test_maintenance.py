@@ -106,6 +106,7 @@ class World:
             examine=nothing,
             submit=self._submit,
             usage=nothing,
+            charges=nothing,
             ending=threading.Event(),
         )
         return replace(made, **changes)

@@ -7,6 +7,7 @@ from koalapy import __version__, answers
 from koalapy.api.documents.clusters import unknown_tag
 from koalapy.api.documents.fields import optional_instant
 from koalapy.model.attempt import Attempt
+from koalapy.model.ended_lease import Charged
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant, format_instant
@@ -18,10 +19,10 @@ from koalapy.runtime.unknown import Survey
 from koalapy.views.recovery import Line, Recovered
 from koalapy.views.status import reason_and_advice
 from koalapy.views.sweeps import RunnerReport, sweep_totals
-from koalapy.views.usage import in_seconds, rows_of, total_of
+from koalapy.views.usage import charges_of, in_seconds, leased_in_seconds, rows_of, total_of
 
 UnreadableKind = Literal["job", "attempt", "command", "results", "history", "learned"]
-UsageKey = Literal["user", "cluster", "job", "day"]
+UsageKey = Literal["user", "cluster", "job", "day", "site"]
 _FIRST_TAGS = 5
 
 
@@ -165,14 +166,20 @@ def unreadable(found: Iterable[Unreadable]) -> answers.UnreadableAnswer:
 
 
 def usage(
-    found: Mapping[tuple[str | int, ...], Sum], by: By, since: Instant | None, until: Instant | None
+    found: Mapping[tuple[str | int, ...], Sum],
+    by: By,
+    since: Instant | None,
+    until: Instant | None,
+    charged: Mapping[str, Charged],
 ) -> answers.UsageAnswer:
-    """Answer with sums of processor-seconds, and their total."""
+    """Answer with sums of processor-seconds, and their total. `charged`: leases by neighbour, for sums by site."""
+    leased = leased_in_seconds(charges_of(charged.values())) if by is By.SITE else None
     return {
         "schema": "koala.usage/1",
         "by": cast(UsageKey, str(by)),
         "since": optional_instant(since),
         "until": optional_instant(until),
-        "rows": cast(list[answers.UsageRow], rows_of(found, by)),
+        "rows": cast(list[answers.UsageRow], rows_of(found, by, charged)),
         "total": cast(answers.Used, in_seconds(total_of(found.values()))),
+        "leased": cast(answers.Leased | None, leased),
     }

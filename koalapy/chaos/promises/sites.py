@@ -6,6 +6,7 @@ from dataclasses import replace
 from koalapy.chaos.promises.watch import Watch
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change
+from koalapy.model.ended_lease import Charged, charges
 from koalapy.model.identity import JobId, attempt_of
 from koalapy.model.lease import Lease, LeaseState, Origin, lease_cluster, lease_of_cluster
 from koalapy.model.neighbour import Neighbour
@@ -148,11 +149,19 @@ class Leases:
                 lent, borrowed = self._record(lender, borrower).lent, self._record(borrower, lender).borrowed
                 words = lender, "has lent", lent, "to", borrower, "which has borrowed", borrowed
                 promise(lent == borrowed, Promise.CHARGES, *words)
+                accounts = self._accounts(lender, borrower).lent, self._accounts(borrower, lender).borrowed
+                words = lender, "has", accounts[0], "in its accounts of", borrower, "which has", accounts[1]
+                promise(accounts == (lent, borrowed), Promise.CHARGES, *words, "and both have", lent, "in all")
 
     def _record(self, site: str, neighbour: str) -> Neighbour:
         engine = self._sites.worlds[site].koalad.engine
         assert engine is not None
         return engine.core.neighbours.records[neighbour]
+
+    def _accounts(self, site: str, neighbour: str) -> Charged:
+        """Return the sums of the accounts that a site has in its store."""
+        leases, days = self._sites.worlds[site].koalad.store.ended_leases()
+        return charges(leases, days=days).get(neighbour, Charged())
 
     # ---- one lease
 

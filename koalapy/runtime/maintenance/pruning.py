@@ -15,6 +15,7 @@ from koalapy.runtime.maintenance.task import Koalad, Outcome
 
 BATCH = 200  # jobs
 PATIENCE = Duration(7 * DAY)  # time that a cluster may be unreachable before a person is asked
+_MOST_LEASES = 1 << 31
 _LOOK_S, _STALLED_LOOKS = 0.2, 600  # while directories are removed; two minutes without progress
 
 
@@ -35,6 +36,7 @@ def prune_output(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
 class _Tally:
     jobs: int = 0
     pilots: int = 0
+    leases: int = 0
     stalled: int = 0
     waiting: Counter[str] = field(default_factory=Counter)
     overdue: Counter[str] = field(default_factory=Counter)
@@ -56,7 +58,22 @@ def _prune(koalad: Koalad, entry: Maintenance, dry: bool, records: bool) -> Outc
                 tally.stalled += _wait(koalad, [number_of(each) for each in judgement.ready])
             if koalad.ending.is_set():
                 raise TransientError("ending", "koalad ended before all was pruned.", "The next run goes on with it.")
+    if records:
+        tally.leases = _sum_up_leases(koalad, empty, dry)
     return _outcome(tally, entry, dry, records)
+
+
+def _sum_up_leases(koalad: Koalad, empty: PruneRequested, dry: bool) -> int:
+    """Replace the accounts of old leases by sums, and return their number."""
+    if dry:
+        return len(koalad.store.prunable_leases(empty.before, _MOST_LEASES))
+    count = 0
+    while page := koalad.store.prunable_leases(empty.before, BATCH):
+        koalad.do(replace(empty, leases=tuple(page)))
+        count += len(page)
+        if koalad.ending.is_set():
+            raise TransientError("ending", "koalad ended before all was pruned.", "The next run goes on with it.")
+    return count
 
 
 def _work(koalad: Koalad, empty: PruneRequested) -> Iterator[PruneRequested]:
@@ -104,6 +121,9 @@ def _outcome(tally: _Tally, entry: Maintenance, dry: bool, records: bool) -> Out
     of_sweeps = f", {tally.pilots} of them sweeps' pilots" if tally.pilots else ""
     verb = "would be pruned" if dry else "pruned"
     sentences = [f"{_jobs(done)} {verb}{of_sweeps}: the directories on the clusters, {what}."]
+    if tally.leases:
+        leases = "The account of 1 lease" if tally.leases == 1 else f"The accounts of {tally.leases} leases"
+        sentences.append(f"{leases} {'would be' if dry else 'now'} summed up by day.")
     for why, count in sorted(tally.kept.items()):
         sentences.append(f"{_jobs(count)} kept for now: {why}.")
     for cluster, count in sorted(tally.waiting.items()):

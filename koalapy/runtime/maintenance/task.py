@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from koalapy.config.maintenance import Maintenance
 from koalapy.engine import Engine
+from koalapy.model.ended_lease import Charged
 from koalapy.model.events import Event
 from koalapy.model.identity import JobId
 from koalapy.model.units import Instant
@@ -39,9 +40,9 @@ class Koalad:
     """The koalad that is maintained, for a task's thread. All calls block and raise KoalaError.
 
     `do` returns once its events are committed. `submit` takes a job file and a key. `ending`: koalad is about to end,
-    and a task that can continue later has to return soon. `usage`: sums since an instant. `began`: when this run began,
-    or the run that it continues. `examine`: the quick part of the doctor's examination, until an event is set; it
-    returns sentences on what is wrong, by cluster.
+    and a task that can continue later has to return soon. `usage`, `charges`: sums since an instant. `began`: when this
+    run began, or the run that it continues. `examine`: the quick part of the doctor's examination, until an event is
+    set; it returns sentences on what is wrong, by cluster.
     """
 
     grid: str
@@ -54,6 +55,7 @@ class Koalad:
     examine: Callable[[threading.Event], Mapping[str, Sequence[str]]]
     submit: Callable[[Path, str], JobId]
     usage: Callable[[By, Instant | None], Mapping[tuple[str | int, ...], Sum]]
+    charges: Callable[[Instant | None], Mapping[str, Charged]]
     ending: threading.Event = field(default_factory=threading.Event)
     began: Instant = _NOT_BEGUN
 

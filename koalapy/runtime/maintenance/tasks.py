@@ -86,7 +86,7 @@ def report(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
     if dry:
         return Outcome(True, f"Usage by {by} would be written to {path}.")
     since = None if entry.since is None else Instant(max(0, now - entry.since))
-    rows = rows_of(koalad.usage(by, since), by)
+    rows = rows_of(koalad.usage(by, since), by, koalad.charges(since) if by is By.SITE else {})
     part = directory / f"{stem}.part"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

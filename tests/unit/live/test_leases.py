@@ -61,6 +61,14 @@ def test_a_job_too_large_for_one_site_runs_on_a_lease_of_the_other(pair: Pair) -
     for one, other, at_one, at_other in ((of_delft, of_lyon, "lyon", "delft"), (of_lyon, of_delft, "delft", "lyon")):
         sent = value(one, messages, neighbour=at_one, direction="sent")
         assert sent >= value(other, messages, neighbour=at_other, direction="received") > 1
+    of_sites = [koala("usage", "--by", "site", "--json").document for koala in pair.both]
+    rows = [{each["site"]: each for each in document["rows"]} for document in of_sites]
+    assert rows[0]["lyon"]["leased"]["borrowed"] == rows[1]["delft"]["leased"]["lent"] == usage[0]["borrowed_s"]
+    assert of_sites[0]["total"] == delft("usage", "--json").document["total"]
+    assert 0 < rows[0]["lyon"]["run"] < usage[0]["borrowed_s"]
+    assert abs(rows[0]["lyon"]["leased"]["difference"]) < 4 * 5
+    shown = [line.split() for line in lyon("usage", "--by", "site").out.splitlines()]
+    assert ["delft", "1"] in [[line[0], line[6]] for line in shown if len(line) > 6]
     gate.unlink()
 
 

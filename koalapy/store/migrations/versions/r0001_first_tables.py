@@ -12,6 +12,7 @@ def upgrade() -> None:
     _create_jobs()
     _create_what_jobs_leave()
     _create_usage()
+    _create_leases()
 
 
 def _create_state() -> None:
@@ -159,6 +160,42 @@ def _create_usage() -> None:
         sa.Column("scavenged", sa.BigInteger, nullable=False),
         sa.Column("estimated", sa.BigInteger, nullable=False),
         sa.Column("attempts", sa.BigInteger, nullable=False),
+    )
+
+
+def _create_leases() -> None:
+    op.create_table(
+        "ended_leases",
+        sa.Column("neighbour", sa.Text, primary_key=True),
+        sa.Column("lent", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("asked_at", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("began_at", sa.BigInteger, nullable=False),
+        sa.Column("ended_at", sa.BigInteger, nullable=False),
+        sa.Column("processors", sa.Integer, nullable=False),
+        sa.Column("charge", sa.BigInteger, nullable=False),
+        sa.Column("measured", sa.BigInteger, nullable=False),
+        sa.Column("reported", sa.Integer, nullable=False),
+        sa.Column("job", sa.Integer),
+        sa.Column("cluster", sa.Text, nullable=False),
+        sa.Column("beyond", sa.Text, nullable=False),
+        sa.Column("links", sa.Integer, nullable=False),
+        sa.Column("site", sa.Text, nullable=False),
+        sa.Column("request", sa.BigInteger, nullable=False),
+        sa.Column("user", sa.Text, nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("code", sa.Text, nullable=False),
+        sa.Column("message", sa.Text, nullable=False),
+    )
+    op.create_index("ended_leases_ended", "ended_leases", ["ended_at"])
+    op.create_table(
+        "lease_days",
+        sa.Column("day", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("neighbour", sa.Text, primary_key=True),
+        sa.Column("lent", sa.BigInteger, nullable=False),
+        sa.Column("borrowed", sa.BigInteger, nullable=False),
+        sa.Column("measured", sa.BigInteger, nullable=False),
+        sa.Column("leases", sa.BigInteger, nullable=False),
     )
 
 

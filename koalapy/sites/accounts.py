@@ -1,0 +1,58 @@
+"""The accounts of a site with its neighbours: each lease that is over, at the charge that its lender has measured."""
+
+from koalapy.core.core import Core
+from koalapy.model.ended_lease import EndedLease
+from koalapy.model.errors import Reason
+from koalapy.model.lease import Lease, lease_cluster
+from koalapy.model.units import Instant
+
+
+def close_lent(core: Core, now: Instant, neighbour: str, lease: Lease, charge: int, reason: Reason) -> None:
+    """Charge a neighbour for a lease that is over."""
+    record = core.neighbours.records[neighbour]
+    core.neighbours.change(neighbour, lent=record.lent + charge)
+    core.records.end_lease(_account(core, now, neighbour, lease, charge, charge, reason))
+
+
+def close_borrowed(core: Core, now: Instant, neighbour: str, lease: Lease, charge: int | None, reason: Reason) -> None:
+    """Enter what a neighbour has charged for a lease. `charge`: None if it will not report that any more."""
+    if charge is not None:
+        core.neighbours.change(neighbour, borrowed=core.neighbours.records[neighbour].borrowed + charge)
+    core.records.end_lease(_account(core, now, neighbour, lease, charge, measured(now, lease), reason))
+
+
+def measured(now: Instant, lease: Lease) -> int:
+    """Return the processor-microseconds of a lease until now; 0 for one that was never bound."""
+    return 0 if lease.bound_at is None else lease.processors * max(0, now - lease.bound_at)
+
+
+def _account(
+    core: Core, now: Instant, neighbour: str, lease: Lease, charge: int | None, own: int, reason: Reason
+) -> EndedLease:
+    job = None if lease.job is None else core.records.jobs.get(lease.job)
+    cluster = "" if lease.beyond is not None else lease_cluster(neighbour, lease.number)
+    if lease.lent:
+        cluster = "" if job is None else job.request.components[0].cluster or ""
+    origin = lease.asked.origin if lease.asked is not None else None
+    return EndedLease(
+        neighbour=neighbour,
+        lent=lease.lent,
+        number=lease.number,
+        asked_at=lease.asked_at,
+        began_at=min(now, now if lease.bound_at is None else lease.bound_at),
+        ended_at=now,
+        processors=lease.processors,
+        charge=charge or 0,
+        measured=own,
+        reported=charge is not None,
+        job=lease.job,
+        cluster=cluster,
+        beyond="" if lease.beyond is None else lease.beyond[0],
+        links=lease.length,
+        site="" if origin is None else origin.site,
+        request=(lease.job or 0) if origin is None else origin.number,
+        user=lease.user,
+        name=lease.name,
+        code=reason.code,
+        message=reason.message,
+    )
