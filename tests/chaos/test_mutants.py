@@ -88,7 +88,7 @@ from koalapy.model.units import MINUTE, Duration, Instant
 from koalapy.scavenging import admission, idle_nodes, parameters, reclaim
 from koalapy.scheduler import preemption, schedule
 from koalapy.scheduler.blocked_ahead import BlockedAhead
-from koalapy.sites import borrowing, lending, requests
+from koalapy.sites import accounts, borrowing, lending, requests
 from koalapy.store.memory import MemoryStore
 from koalapy.views import pilots as pilot_views
 from koalapy.world import leases as world_leases
@@ -784,6 +784,16 @@ def _a_returned_lease_costs_its_borrower_nothing() -> Any:
     return patch.object(engine, "REACTIONS", {**engine.REACTIONS, LeaseEnded: (on_ended,)})
 
 
+def _the_account_of_a_lease_has_the_borrowers_own_figure() -> Any:
+    real = accounts._account
+
+    def account(core: Core, now: Instant, neighbour: str, lease: Any, *figures: Any) -> Any:
+        found = real(core, now, neighbour, lease, *figures)
+        return found if lease.lent else replace(found, charge=found.measured)
+
+    return patch.object(accounts, "_account", account)
+
+
 def _a_lease_is_over_before_its_pilot() -> Any:
     end = lending.end
 
@@ -1239,6 +1249,13 @@ MUTANTS = (
     Mutant(
         "a returned lease costs its borrower nothing",
         _a_returned_lease_costs_its_borrower_nothing,
+        (P.CHARGES,),
+        heal=True,
+        sites=2,
+    ),
+    Mutant(
+        "the account of a lease has the borrower's own figure",
+        _the_account_of_a_lease_has_the_borrowers_own_figure,
         (P.CHARGES,),
         heal=True,
         sites=2,
