@@ -20,6 +20,16 @@ class OwnSite(TypedDict):
     """The end of its certificate, which koalad renews."""
 
 
+class Requests(TypedDict):
+    """Requests for leases in one direction, since the neighbour joined."""
+
+    asked: int
+    granted: int
+    refused: dict[str, int]
+    """By the code of the reason."""
+    last_refusal: Reason | None
+
+
 class NeighbourSite(TypedDict):
     """A neighbour. Numbers are processors."""
 
@@ -39,6 +49,16 @@ class NeighbourSite(TypedDict):
     reported_at: Instant | None
     sent_free: int | None
     """The most processors that it could have here, as this site has reported last."""
+    lent: int
+    """Processors that it has of this site now."""
+    borrowed: int
+    """Processors that this site has of it now."""
+    ours: Requests
+    """Of this site to the neighbour."""
+    theirs: Requests
+    """Of the neighbour here."""
+    misbehaved: dict[str, int]
+    """What it should not have done, since it joined, by kind."""
     added_by_command: bool
     """The grid file does not have it."""
 

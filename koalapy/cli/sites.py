@@ -10,7 +10,7 @@ from koalapy.cli.times import shown
 from koalapy.client import Grid
 
 if TYPE_CHECKING:
-    from koalapy.answers import SiteLine, SitesAnswer
+    from koalapy.answers import NeighbourSite, Requests, SiteLine, SitesAnswer
 
 app = typer.Typer()
 sites = typer.Typer(
@@ -21,6 +21,7 @@ sites = typer.Typer(
 )
 app.add_typer(sites, name="sites")
 
+_COLUMNS = ("NEIGHBOUR", "RELATION", "STATE", "FREE THERE", "SENT", "LENT", "BORROWED", "ADDRESS", "REASON")
 Neighbour = Annotated[str, typer.Argument(metavar="NAME", help="A neighbouring site.")]
 
 
@@ -205,12 +206,38 @@ def _print_sites(found: "SitesAnswer") -> None:
                 each["state"],
                 "" if each["free"] is None else str(each["free"]),
                 "" if each["sent_free"] is None else str(each["sent_free"]),
+                each["lent"],
+                each["borrowed"],
                 each["url"] or "it dials",
                 "" if each["reason"] is None else each["reason"]["message"],
             ]
             for each in found["neighbours"]
         ]
-        table(["NEIGHBOUR", "RELATION", "STATE", "FREE THERE", "SENT", "ADDRESS", "REASON"], rows)
+        table(_COLUMNS, rows)
+        for each in found["neighbours"]:
+            _print_counts(each)
     for refused in found["refused"]:
         last = f"last at {shown(refused['last_at'])} from {refused['last_address']}"
         out.print(f"refused {refused['count']} ({refused['kind']}), {last}: {refused['sentence']}")
+
+
+def _print_counts(neighbour: "NeighbourSite") -> None:
+    """Print the requests both ways, and what the neighbour should not have done; nothing if there was none."""
+    name = neighbour["name"]
+    for words, requests in ((f"{name} was asked", neighbour["ours"]), (f"{name} has asked", neighbour["theirs"])):
+        if requests["asked"]:
+            times = "once" if requests["asked"] == 1 else f"{requests['asked']} times"
+            out.print(f"{words} {times}: {requests['granted']} granted, {_refusals(requests)}")
+    if neighbour["misbehaved"]:
+        out.print(f"{name} misbehaved: {_counted(neighbour['misbehaved'])}")
+
+
+def _refusals(requests: "Requests") -> str:
+    refused, last = requests["refused"], requests["last_refusal"]
+    if not refused or last is None:
+        return "0 refused"
+    return f"{sum(refused.values())} refused ({_counted(refused)}); the last: {last['message']}"
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{kind} {count}" for kind, count in counts.items())

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from koalapy.model.errors import Reason
 from koalapy.model.lease import Lease, Refusal
 from koalapy.model.units import Instant
 
@@ -25,6 +26,28 @@ _REVERSE = {
     Relation.CHILD: Relation.PARENT,
     Relation.SIBLING: Relation.SIBLING,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCounts:
+    """Requests of one direction, and how they were answered. `refused`: by the code of the reason, sorted."""
+
+    asked: int = 0
+    granted: int = 0
+    refused: tuple[tuple[str, int], ...] = ()
+    last_refusal: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkCounts:
+    """The counts of a link since the neighbour joined. `ours`: this site's requests to it, `theirs`: its requests here.
+
+    `misbehaved`: what it did that it should not, by kind, sorted.
+    """
+
+    ours: RequestCounts = RequestCounts()
+    theirs: RequestCounts = RequestCounts()
+    misbehaved: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,3 +76,4 @@ class Neighbour:
     next_lease: int = 1
     lent: int = 0
     borrowed: int = 0
+    counts: LinkCounts = LinkCounts()

@@ -6,18 +6,21 @@ from koalapy.model.errors import Reason
 from koalapy.model.lease import Lease, lease_cluster
 from koalapy.model.units import Instant
 
+LARGEST = 1 << 53  # a record may have no larger number; the sums of accounts have no bound
+
 
 def close_lent(core: Core, now: Instant, neighbour: str, lease: Lease, charge: int, reason: Reason) -> None:
     """Charge a neighbour for a lease that is over."""
     record = core.neighbours.records[neighbour]
-    core.neighbours.change(neighbour, lent=record.lent + charge)
+    core.neighbours.change(neighbour, lent=min(record.lent + charge, LARGEST))
     core.records.end_lease(_account(core, now, neighbour, lease, charge, charge, reason))
 
 
 def close_borrowed(core: Core, now: Instant, neighbour: str, lease: Lease, charge: int | None, reason: Reason) -> None:
     """Enter what a neighbour has charged for a lease. `charge`: None if it will not report that any more."""
     if charge is not None:
-        core.neighbours.change(neighbour, borrowed=core.neighbours.records[neighbour].borrowed + charge)
+        borrowed = core.neighbours.records[neighbour].borrowed + charge
+        core.neighbours.change(neighbour, borrowed=min(borrowed, LARGEST))
     core.records.end_lease(_account(core, now, neighbour, lease, charge, measured(now, lease), reason))
 
 

@@ -25,13 +25,14 @@ from koalapy.model.lease import (
     lease_of_cluster,
     wanted,
 )
+from koalapy.model.neighbour import Neighbour
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
-from koalapy.model.units import MINUTE, SECOND, Duration, Instant, format_duration
+from koalapy.model.units import DAY, MINUTE, SECOND, Duration, Instant, format_duration
 from koalapy.policies.calls import call_policy
 from koalapy.policies.delegation import WaitingRequest
 from koalapy.scheduler.preemption import may_be_tried_again
-from koalapy.sites import accounts, passing
+from koalapy.sites import accounts, counts, passing
 from koalapy.sites.requests import ANSWER_WITHIN
 from koalapy.sites.returning import give_back, place_nothing
 from koalapy.sites.targets import borrowed_processors, next_target
@@ -41,6 +42,8 @@ UNUSABLE = Duration(5 * MINUTE)  # after which a lease on which no job can be pl
 _SURELY_OVER = Duration(10 * MINUTE)  # after its end, if the lender does not report it
 _KEEPS_PLACE = "It keeps its position in the queue; nothing is counted."
 _MOST_JOBS = 100  # at the head of the queue, for which neighbours are asked
+_BUSY = "busy"  # the code of a lender that has too few processors
+_LONGEST = Duration(3650 * DAY)  # that a lease may last, whatever its lender says
 _NO_ANSWER_IN_TIME = Reason("no_answer", "transient", "It did not answer in time.", "It is asked again.")
 _NO_END = Reason("no_end", "transient", "Its lender has not reported its end.", "")
 _NO_ANSWER = Reason("no_answer", "transient", f"It did not answer within {format_duration(ANSWER_WITHIN)}.", "")
@@ -51,10 +54,15 @@ _NO_ANSWER = Reason("no_answer", "transient", f"It did not answer within {format
 
 def on_rejected(core: Core, now: Instant, event: RequestRejected) -> None:
     """Note why, so that the next step asks another neighbour."""
+    reported = _reported(core.neighbours.records[event.neighbour])
     core.neighbours.change(event.neighbour, free=event.processors, reported_at=now)
     lease = core.neighbours.lease(event.neighbour, event.lease, lent=False)
     if lease is None or lease.bound_at is not None:
         return
+    if lease.state is LeaseState.ASKED:
+        counts.refused(core, event.neighbour, event.reason)
+        if event.reason.code == _BUSY and reported >= lease.processors:
+            counts.misbehaved(core, event.neighbour, counts.FREE_WRONG)
     if lease.beyond is not None:
         passing.rejected(core, now, event.neighbour, lease, event.reason)
         return
@@ -62,6 +70,14 @@ def on_rejected(core: Core, now: Instant, event: RequestRejected) -> None:
     if lease.state is LeaseState.ASKED:
         _refused(core, now, event.neighbour, lease, event.reason)
     core.neighbours.ask_at = now
+
+
+def _reported(record: Neighbour) -> int:
+    """Return the processors that a neighbour has reported, less those that it has lent to this site since."""
+    if record.free is None or record.reported_at is None:
+        return 0
+    since = [each for each in record.leases if each.bound_at is not None and each.bound_at >= record.reported_at]
+    return record.free - sum(each.processors for each in since if not each.lent)
 
 
 def on_offered(core: Core, now: Instant, event: LeaseOffered) -> None:
@@ -72,10 +88,14 @@ def on_offered(core: Core, now: Instant, event: LeaseOffered) -> None:
         return
     if lease.state is not LeaseState.ASKED:
         return
+    counts.granted(core, event.neighbour)
+    lasts = min(event.lasts, _LONGEST)
+    if lasts < event.lasts:
+        counts.misbehaved(core, event.neighbour, counts.TOO_LONG)
     if lease.beyond is not None:
-        passing.offered(core, now, event.neighbour, lease, event.lasts, event.length)
+        passing.offered(core, now, event.neighbour, lease, lasts, event.length)
         return
-    ends_at = Instant(now + event.lasts)
+    ends_at = Instant(now + lasts)
     bound = replace(lease, state=LeaseState.BOUND, bound_at=now, ends_at=ends_at, length=event.length)
     core.neighbours.put_lease(event.neighbour, bound)
     if lease.job is not None and lease.job in core.records.jobs:
@@ -87,6 +107,10 @@ def on_ended(core: Core, now: Instant, event: LeaseEnded) -> None:
     """Note the charge, also of a lease that was given up. The cluster of the lease leaves the grid now, if any."""
     neighbours = core.neighbours
     lease = neighbours.lease(event.neighbour, event.lease, lent=False)
+    if lease is not None and event.charge > lease.processors * (now - lease.asked_at + MINUTE):
+        counts.misbehaved(core, event.neighbour, counts.OVERCHARGED)
+    if lease is not None and _is_early(now, lease):
+        counts.misbehaved(core, event.neighbour, counts.ENDED_EARLY)
     accounts.close_borrowed(
         core, now, event.neighbour, lease or _forgotten(now, event.lease), event.charge, event.reason
     )
@@ -117,13 +141,13 @@ def on_revoked(core: Core, now: Instant, event: LeaseRevoked) -> None:
 
     Each asks other neighbours first. The lease is returned as soon as nothing is left on it.
     """
-    lease = core.neighbours.lease(event.neighbour, event.lease, lent=False)
+    lease, within = core.neighbours.lease(event.neighbour, event.lease, lent=False), min(event.within, _LONGEST)
     if lease is None or lease.state is not LeaseState.BOUND or lease.revoked_until is not None:
         return
     if lease.beyond is not None:
-        passing.revoked(core, now, event.neighbour, lease, event.within)
+        passing.revoked(core, now, event.neighbour, lease, within)
         return
-    core.neighbours.put_lease(event.neighbour, replace(lease, revoked_until=Instant(now + event.within)))
+    core.neighbours.put_lease(event.neighbour, replace(lease, revoked_until=Instant(now + within)))
     place_nothing(core, now, event.neighbour, lease)
     cluster = lease_cluster(event.neighbour, lease.number)
     reason = Reason("revoked", "transient", f"The site {event.neighbour} needs its processors.", _KEEPS_PLACE)
@@ -149,6 +173,12 @@ def _note_lost(core: Core, now: Instant, neighbour: str, lease: Lease, reason: R
     """Close the account of a lease whose charge nobody has reported."""
     if lease.bound_at is not None and lease.state is not LeaseState.OVER:
         accounts.close_borrowed(core, now, neighbour, lease, None, reason)
+
+
+def _is_early(now: Instant, lease: Lease) -> bool:
+    """Return whether a lease that this side did not return has ended before its time, without notice."""
+    kept = lease.state is LeaseState.BOUND and lease.revoked_until is None
+    return kept and lease.ends_at is not None and now < lease.ends_at - MINUTE
 
 
 def _forgotten(now: Instant, number: int) -> Lease:
@@ -183,6 +213,7 @@ def _follow(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
     elif lease.state is LeaseState.ASKED:
         late = now >= lease.asked_at + ANSWER_WITHIN
         if late:
+            counts.refused(core, neighbour, _NO_ANSWER)
             _refused(core, now, neighbour, lease, _NO_ANSWER)
         if late or job is None or not job.state.queued:
             give_back(core, now, neighbour, lease)
@@ -301,6 +332,7 @@ def _delegate(core: Core, now: Instant, job: Job, want: Wanted, target: str, bor
     neighbours.change(target, next_lease=number + 1, refusals=others)
     neighbours.put_lease(target, lease)
     neighbours.asked += 1
+    counts.asked(core, target)
     core.records.note(now, job.id, "lease_requested", site=target, processors=want.processors)
 
 

@@ -33,7 +33,7 @@ from koalapy.model.pilot import is_bound
 from koalapy.model.request import ComponentRequest, Isolate
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, Duration, Instant, format_duration
-from koalapy.sites import accounts
+from koalapy.sites import accounts, counts
 from koalapy.sites.returning import give_back
 from koalapy.sites.targets import free_there
 
@@ -235,12 +235,20 @@ def step(core: Core, now: Instant) -> None:
             _follow_passed(core, now, name, lease)
             continue
         job = core.records.jobs.get(lease.job)
+        if _is_kept(now, lease):
+            counts.misbehaved(core, name, counts.NOT_RETURNED)
         if job is None or job.state.final:
             _note_pilot_over(core, now, name, lease, job)
         elif lease.state is LeaseState.BINDING and is_bound(job) and not must_be_examined(job):
             _offer(core, now, name, lease, job)
         elif (why := _why_ended(core, now, name, lease)) is not None:
             end(core, now, name, lease, why)
+
+
+def _is_kept(now: Instant, lease: Lease) -> bool:
+    """Return whether the borrower has not returned a lease within the notice that it was given."""
+    until = lease.revoked_until
+    return lease.state is LeaseState.BOUND and until is not None and now >= until
 
 
 def must_be_examined(job: Job) -> bool:
@@ -254,6 +262,7 @@ def _offer(core: Core, now: Instant, neighbour: str, lease: Lease, job: Job) -> 
     ends_at = Instant(began + attempt.request.walltime)
     bound = replace(lease, state=LeaseState.BOUND, bound_at=now, ends_at=ends_at)
     core.neighbours.put_lease(neighbour, bound)
+    counts.granted_here(core, neighbour)
     lasts = Duration(max(0, ends_at - now))
     core.records.command(OfferLease(neighbour=neighbour, lease=lease.number, lasts=lasts))
 
@@ -320,5 +329,7 @@ def refuse(core: Core, now: Instant, neighbour: str, lease: Lease, reason: Reaso
 def reject(core: Core, now: Instant, neighbour: str, number: int, reason: Reason) -> None:
     """Reject a request, with the processors that could be had now."""
     most = free_for(core, now, neighbour)
+    if reason.code != _RETURNED.code:
+        counts.refused_here(core, neighbour, reason)
     core.records.command(RejectRequest(neighbour=neighbour, lease=number, reason=reason, processors=most))
     core.neighbours.change(neighbour, sent_free=most)

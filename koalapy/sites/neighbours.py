@@ -16,7 +16,7 @@ from koalapy.model.events import (
 )
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import SECOND, Duration, Instant
-from koalapy.sites import borrowing, lending, receiving, sending
+from koalapy.sites import borrowing, counts, lending, receiving, sending
 from koalapy.sites.borrowing import LOOK_EVERY
 from koalapy.sites.returning import give_back
 
@@ -69,6 +69,7 @@ def on_connected(core: Core, now: Instant, event: NeighbourConnected) -> None:
 
 def on_lost(core: Core, now: Instant, event: NeighbourLost) -> None:
     core.neighbours.connected.pop(event.neighbour, None)
+    counts.session_lost(core, event.neighbour, event.reason)
 
 
 def on_free_reported(core: Core, now: Instant, event: FreeReported) -> None:

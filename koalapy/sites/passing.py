@@ -11,7 +11,7 @@ from koalapy.model.commands import DelegateRequest, OfferLease, RevokeLease
 from koalapy.model.errors import Reason
 from koalapy.model.lease import Lease, LeaseState
 from koalapy.model.units import SECOND, Duration, Instant
-from koalapy.sites import lending
+from koalapy.sites import counts, lending
 from koalapy.sites.returning import give_back
 from koalapy.sites.targets import borrowed_processors, next_target
 
@@ -46,6 +46,7 @@ def pass_on(core: Core, now: Instant, neighbour: str, lease: Lease) -> bool:
     )  # fmt: skip
     core.neighbours.change(target, next_lease=number + 1)
     core.neighbours.asked += 1
+    counts.asked(core, target)
     ours = Lease(
         number=number, lent=False, job=None, processors=want.processors, state=LeaseState.ASKED, asked_at=now,
         beyond=(neighbour, lease.number), asked=asked, user=lease.user, name=lease.name,
@@ -80,6 +81,7 @@ def offered(core: Core, now: Instant, neighbour: str, ours: Lease, lasts: Durati
         return
     passed = replace(lent, state=LeaseState.BOUND, bound_at=now, ends_at=ends_at, length=length)
     core.neighbours.put_lease(name, passed)
+    counts.granted_here(core, name)
     core.records.command(OfferLease(neighbour=name, lease=lent.number, lasts=lasts, length=length + 1))
 
 
@@ -109,6 +111,7 @@ def no_answer(core: Core, now: Instant, neighbour: str, ours: Lease, reason: Rea
         return
     give_back(core, now, neighbour, ours)
     if wanted and lent is not None:
+        counts.refused(core, neighbour, reason)
         lending.refuse(core, now, name, lent, replace(reason, message=f"{neighbour}: {reason.message}"))
 
 

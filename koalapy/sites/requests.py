@@ -11,11 +11,12 @@ from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 from koalapy.policies import dispatching
 from koalapy.policies.calls import call_policy
 from koalapy.policies.dispatching import NeighboursRequest
-from koalapy.sites import lending, passing
+from koalapy.sites import counts, lending, passing
 
 ANSWER_WITHIN = Duration(4 * MINUTE)  # longer than a lender may take to bind
 _REMEMBERED_FOR = HOUR
 _MOST_REMEMBERED = 10_000
+_MISBEHAVIOUR = ("too_often", "bad_request")
 _LONGEST_NAME = 255  # of a user or job, as the neighbour reports it
 _MOST_UNDECIDED = 100  # of one neighbour
 _SEEN = Reason("seen", "transient", "It has had this request already, by another way.", "")
@@ -29,8 +30,11 @@ def on_delegated(core: Core, now: Instant, event: RequestDelegated) -> None:
     neighbours, rules = core.neighbours, core.settings.delegation
     if neighbours.lease(event.neighbour, event.lease, lent=True) is not None:
         return
+    counts.asked_here(core, event.neighbour)
     reason = _objection(core, now, event)
     if reason is not None:
+        if reason.code in _MISBEHAVIOUR:
+            counts.misbehaved(core, event.neighbour, reason.code)
         lending.reject(core, now, event.neighbour, event.lease, reason)
         return
     want = Wanted(

@@ -397,11 +397,12 @@ def test_a_flood_from_many_addresses_ends_with_its_time_outs(hostile: Hostile, m
     "frame",
     [
         b"X" * 100,
+        HEADER.pack(b"J"[0], MAX_CONTROL + 1),
         encode(Control({"type": "hello"})),
         encode(Control(site_to_json(SiteMessage(1, {"type": "free_processors", "processors": -4})))),
         encode(Control(site_to_json(hello()))),
     ],
-    ids=["garbage", "unknown", "bad value", "second hello"],
+    ids=["garbage", "too large", "unknown", "bad value", "second hello"],
 )
 def test_a_neighbour_that_sends_nonsense_loses_its_session_and_changes_nothing(hostile: Hostile, frame: bytes) -> None:
     channel = hostile.greet()
