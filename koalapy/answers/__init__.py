@@ -91,7 +91,7 @@ from koalapy.answers.koalad import (
     UsageRow,
     Used,
 )
-from koalapy.answers.leases import Lease, LeaseAnswer, LeasesAnswer, SiteUsage
+from koalapy.answers.leases import EndedLease, Lease, LeaseAnswer, LeasesAnswer, SiteUsage
 from koalapy.answers.pilots import Pilot, PilotAnswer, PilotsAnswer
 from koalapy.answers.sites import (
     LineAnswer,
@@ -137,6 +137,7 @@ __all__ = [
     "DiskAnswer",
     "DiskPlace",
     "DownAnswer",
+    "EndedLease",
     "Ending",
     "ErrorAnswer",
     "ExplainAnswer",

@@ -35,6 +35,40 @@ class Lease(TypedDict):
     """Jobs that are on a borrowed one."""
 
 
+class EndedLease(TypedDict):
+    """A lease that is over: who had which processors under whose word, and what it cost. Times are of this site."""
+
+    name: str
+    direction: Literal["lent", "borrowed"]
+    neighbour: str
+    processors: int
+    on: str | None
+    """The cluster whose processors were lent, or that the lease was here; null for one that was passed on."""
+    beyond: str | None
+    links: int
+    job: int | None
+    """As in Lease."""
+    site: str | None
+    """Where the request began; null for this site."""
+    request: int
+    """The job's id there."""
+    user: str
+    """Of the job, as that site reported it; so is its name."""
+    job_name: str
+    asked_at: Instant
+    began_at: Instant
+    ended_at: Instant
+    charged_s: float
+    """Processor-seconds by the lender's figure."""
+    measured_s: float
+    """By this side's."""
+    reported: bool
+    """Whether the lender has reported its figure."""
+    code: str
+    """Why it ended."""
+    message: str
+
+
 class SiteUsage(TypedDict):
     """The processor-seconds that were lent to a neighbour and borrowed of it, in leases that are over."""
 
@@ -55,4 +89,6 @@ class LeasesAnswer(TypedDict):
 
     schema: Literal["koala.leases/1"]
     leases: list[Lease]
+    ended: list[EndedLease]
+    """Those that are over, if they were asked for, the oldest first."""
     usage: list[SiteUsage]

@@ -5,6 +5,7 @@ from fastapi import FastAPI
 from koalapy import answers
 from koalapy.api import documents
 from koalapy.api.bodies import EndLeaseBody
+from koalapy.api.koalad import parse_bound
 from koalapy.runtime.leases import Leases
 
 
@@ -12,9 +13,13 @@ def add_leases(app: FastAPI, leases: Leases) -> None:
     """Add the endpoints of leases."""
 
     @app.get("/v1/leases")
-    def all_leases() -> answers.LeasesAnswer:
-        """List the leases that are not over, and the sums of those that are."""
-        return documents.leases(leases.all(), leases.neighbours())
+    def all_leases(ended: bool = False, since: str | None = None) -> answers.LeasesAnswer:
+        """List the leases that are not over, and the sums of those that are.
+
+        With `ended`, list those too, as far as they ended after `since` (RFC 3339) and were not pruned.
+        """
+        over = leases.ended(parse_bound(since)) if ended else []
+        return documents.leases(leases.all(), leases.neighbours(), over)
 
     @app.post("/v1/leases/{lease}/end")
     def end_lease(lease: str, body: EndLeaseBody | None = None) -> answers.LeaseAnswer:

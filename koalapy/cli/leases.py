@@ -7,11 +7,12 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.output import errors_reported, out, print_json, table
-from koalapy.cli.times import shown
+from koalapy.cli.times import instant_or_ago, shown
 from koalapy.client import Grid
+from koalapy.model.units import SECOND, Instant
 
 if TYPE_CHECKING:
-    from koalapy.answers import Lease, LeasesAnswer
+    from koalapy.answers import EndedLease, Lease, LeasesAnswer
 
 app = typer.Typer()
 leases = typer.Typer(
@@ -22,16 +23,29 @@ leases = typer.Typer(
 )
 app.add_typer(leases, name="leases")
 _LOOK_S = 0.5
+_ENDED = ("NAME", "DIRECTION", "NEIGHBOUR", "USER", "JOB", "PROCESSORS", "ON", "BEGAN", "ENDED", "CHARGED")
 _COLUMNS = ("NAME", "DIRECTION", "NEIGHBOUR", "STATE", "PROCESSORS", "ON", "ENDS", "JOBS")
 
 
 @leases.callback()
-def list_leases(ctx: typer.Context, grid: options.Grid = None, json: options.Json = False) -> None:
+def list_leases(
+    ctx: typer.Context,
+    everything: Annotated[
+        bool, typer.Option("--all", help="List those that are over too, with their charges.")
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="WHEN", help="Only those that ended after it: 2030-01-31, 7d. Implies --all."),
+    ] = None,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
     """List the leases that are not over, then the processor time of those that are, by neighbour."""
     if ctx.invoked_subcommand is not None:
         return
     with errors_reported(), Grid(grid) as koalad:
-        found = koalad.leases()
+        now = Instant(round(time.time() * SECOND))
+        found = koalad.leases(ended=everything or since is not None, since=instant_or_ago(since, now))
     if json:
         print_json(found)
     else:
@@ -70,9 +84,20 @@ def _print(found: "LeasesAnswer") -> None:
         table(_COLUMNS, [_row(each) for each in found["leases"]])
     else:
         out.print("Nothing is lent or borrowed now.")
+    if found["ended"]:
+        table(_ENDED, [_ended_row(each) for each in found["ended"]])
     for each in found["usage"]:
         lent, borrowed = round(each["lent_s"]), round(each["borrowed_s"])
         out.print(f"{each['neighbour']}: lent {lent:,}, borrowed {borrowed:,} processor seconds so far")
+
+
+def _ended_row(each: "EndedLease") -> tuple[object, ...]:
+    user = each["user"] if each["site"] is None else f"{each['user']} at {each['site']}"
+    place = each["on"] if each["beyond"] is None else f"site {each['beyond']}"
+    charged = f"{round(each['charged_s'])}" if each["reported"] else "not reported"
+    times = shown(each["began_at"]), shown(each["ended_at"])
+    job = f"{each['request']} {each['job_name']}".strip()
+    return each["name"], each["direction"], each["neighbour"], user, job, each["processors"], place, *times, charged
 
 
 def _row(each: "Lease") -> tuple[object, ...]:

@@ -2,16 +2,16 @@
 
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from koalapy.cli import options
 from koalapy.cli.output import errors_reported, out, print_json, table
+from koalapy.cli.times import instant_or_ago
 from koalapy.client import Grid
-from koalapy.model.errors import RequestError
-from koalapy.model.units import SECOND, Instant, format_instant, parse_duration, parse_instant
+from koalapy.model.units import SECOND, Instant
 from koalapy.model.usage import By
 from koalapy.views.usage import KEYS, LEASED, PARTS, as_csv
 
@@ -38,7 +38,7 @@ def usage(
     """
     with errors_reported(), Grid(grid) as koalad:
         now = Instant(round(datetime.now(UTC).timestamp() * SECOND))
-        document: Document = koalad.usage(str(by), _instant(since, now), _instant(until, now))
+        document: Document = koalad.usage(str(by), instant_or_ago(since, now), instant_or_ago(until, now))
     if json:
         return print_json(document)
     if lines:
@@ -75,23 +75,3 @@ def _whole(amount: float) -> str:
 
 def _cells(row: Document) -> list[object]:
     return [row[part] if part == "attempts" else f"{row[part]:.0f}" for part in PARTS]
-
-
-def _instant(text: str | None, now: Instant) -> str | None:
-    """Return the instant in RFC 3339. Raises RequestError unless it is a date, an instant or a duration before now."""
-    if text is None:
-        return None
-    try:
-        return format_instant(Instant(now - parse_duration(text)))
-    except ValueError:
-        pass
-    try:
-        day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
-        return format_instant(Instant((day - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)))
-    except ValueError:
-        pass
-    try:
-        return format_instant(parse_instant(text))
-    except ValueError as error:
-        message = f"{text!r} is not a date, an instant or a duration."
-        raise RequestError("bad_instant", message, "Write it like 2030-01-31, 2030-01-31T12:00:00Z or 7d.") from error

@@ -512,9 +512,14 @@ class Grid:
         path = f"/v1/pilots/{quote(name, safe='')}/close"
         return cast("answers.PilotAnswer", self._calls.call("POST", path, json={"drain": drain, "force": force}))
 
-    def leases(self) -> answers.LeasesAnswer:
-        """Return the leases that are not over, and the processor time of those that are: schema koala.leases/1."""
-        return cast("answers.LeasesAnswer", self._calls.call("GET", "/v1/leases"))
+    def leases(self, *, ended: bool = False, since: str | None = None) -> answers.LeasesAnswer:
+        """Return the leases that are not over, and the processor time of those that are: schema koala.leases/1.
+
+        With `ended`, return those too, as far as they ended after `since`, an instant as RFC 3339 writes it.
+        """
+        wanted = {"ended": "true"} if ended else {}
+        parameters = wanted | ({"since": since} if since is not None else {})
+        return cast("answers.LeasesAnswer", self._calls.call("GET", "/v1/leases", params=parameters))
 
     def end_lease(self, name: str, *, force: bool = False) -> answers.LeaseAnswer:
         """Begin to end a lease, lent or borrowed: schema koala.lease/1.

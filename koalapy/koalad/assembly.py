@@ -158,7 +158,8 @@ class Koalad:
             shared_store=shared,
         )  # fmt: skip
         self.grid_changes = GridChanges(grid, commanded, parts)
-        self.leases = Leases(self.service, self.grid_changes, self._loop, self._links.examine_lease)
+        examine = self._links.examine_lease
+        self.leases = Leases(self.service, self.grid_changes, self._loop, examine, snapshot.neighbours)
         if self.sites is not None:
             self._links.open_lease = self.sites.links.open_lease
             self.sites.links.relay = self._links.relay_lease

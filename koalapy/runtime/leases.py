@@ -4,20 +4,23 @@ The nodes of one that is to be lent are examined first: whether they isolate pro
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 from koalapy_adapters.errors import BatchError
 
 from koalapy.model.change import Change
+from koalapy.model.ended_lease import EndedLease, LeaseKey
 from koalapy.model.errors import KoalaError, Reason, RequestError
 from koalapy.model.events import LeaseEndRequested, LeaseExamined
+from koalapy.model.lease import Lease, LeaseState
 from koalapy.model.neighbour import Neighbour
+from koalapy.model.units import Instant
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.grid_changes import GridChanges
 from koalapy.runtime.service import Service
 from koalapy.runtime.upkeep import Upkeep
-from koalapy.views.leases import LeaseView, lease_upkeep, leases
+from koalapy.views.leases import LeaseView, audit_line, began_line, lease_upkeep, leases
 
 _LOG = structlog.get_logger()
 _LOOK_S = 1.0  # between looks while there are leases in the grid
@@ -33,10 +36,17 @@ class Leases:
         changes: GridChanges,
         loop: DriverThread,
         examine: Callable[[str, int], Reason | None],
+        recorded: Iterable[Neighbour] = (),
     ) -> None:
-        """`examine`: see ClusterLinks.examine_lease."""
+        """`examine`: see ClusterLinks.examine_lease. `recorded`: the neighbours in the store at koalad's start."""
         self._service, self._changes, self._loop, self._look_into = service, changes, loop, examine
         self._examined: dict[tuple[str, int], threading.Thread] = {}
+        self._begun = {
+            LeaseKey(record.name, each.lent, each.number, each.asked_at)
+            for record in recorded
+            for each in record.leases
+            if each.bound_at is not None
+        }  # those whose beginning is in the log
         self.upkeep = Upkeep("leases", self._keep)
 
     # ---- for the API
@@ -44,6 +54,10 @@ class Leases:
     def all(self) -> list[LeaseView]:
         """Return the leases that are not over."""
         return self._loop.ask(leases)
+
+    def ended(self, since: Instant | None) -> list[EndedLease]:
+        """Return the leases that ended after an instant and were not pruned, the oldest first. Raises KoalaError."""
+        return self._service.ended_leases(since)
 
     def neighbours(self) -> list[Neighbour]:
         """Return the records of the neighbours, by name."""
@@ -69,9 +83,21 @@ class Leases:
     # ---- their upkeep
 
     def committed(self, change: Change) -> None:
-        """Look after the leases soon if one may have changed."""
+        """Log the leases that have begun and ended. Look after the leases soon if one may have changed."""
+        for record in change.neighbours:
+            for each in [] if record.gone else record.leases:
+                self._note_begun(record.name, each)
+        for ended in change.leases_ended:
+            self._begun.discard(ended.key)
+            _LOG.info("lease_ended", **audit_line(ended))
         if change.neighbours or any(job.request.pilot is not None and job.request.pilot.lent for job in change.jobs):
             self.upkeep.look_soon()
+
+    def _note_begun(self, neighbour: str, lease: Lease) -> None:
+        key = LeaseKey(neighbour, lease.lent, lease.number, lease.asked_at)
+        if lease.state is LeaseState.BOUND and key not in self._begun:
+            self._begun.add(key)
+            _LOG.info("lease_began", **began_line(neighbour, lease))
 
     def _keep(self) -> float | None:
         """Let leases join and leave the grid. Raises KoalaError. Returns the seconds until it is to be called again."""

@@ -2,15 +2,17 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
 from koalapy.model.counts import counted_as
+from koalapy.model.ended_lease import EndedLease
 from koalapy.model.job import Job
 from koalapy.model.lease import Lease, LeaseState, lease_cluster, lease_of_cluster
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.pilot import is_bound, pilot_cluster
-from koalapy.model.units import Duration, Instant, format_duration
+from koalapy.model.units import SECOND, Duration, Instant, format_duration, format_instant
 from koalapy.sites import borrowing, lending, targets
 from koalapy.views.clusters import LeftOn, left_on
 
@@ -37,6 +39,55 @@ class LeaseView:
         if lease.lent and lease.job is not None:
             return pilot_cluster(lease.job)
         return lease_cluster(*(lease.beyond if lease.lent and lease.beyond else (self.neighbour, lease.number)))
+
+
+def ended_name(ended: EndedLease) -> str:
+    """Return the name that a lease had."""
+    if ended.lent and ended.job is not None:
+        return pilot_cluster(ended.job)
+    return ended.cluster or lease_cluster(ended.neighbour, ended.number)
+
+
+def audit_line(ended: EndedLease) -> dict[str, Any]:
+    """Return the fields of the log's line on a lease that is over: who had what, where, when, under whose word."""
+    return {
+        "lease": ended_name(ended),
+        "direction": "lent" if ended.lent else "borrowed",
+        "neighbour": ended.neighbour,
+        "site": ended.site or None,
+        "user": ended.user,
+        "job": ended.request,
+        "job_name": ended.name,
+        "cluster": ended.cluster or None,
+        "beyond": ended.beyond or None,
+        "processors": ended.processors,
+        "held_by": ended.job,
+        "began_at": format_instant(ended.began_at),
+        "ended_at": format_instant(ended.ended_at),
+        "charged_s": ended.charge / SECOND,
+        "measured_s": ended.measured / SECOND,
+        "reported": ended.reported,
+        "code": ended.code,
+        "reason": ended.message,
+    }
+
+
+def began_line(neighbour: str, lease: Lease) -> dict[str, Any]:
+    """Return the fields of the log's line on a lease that has begun."""
+    origin = None if lease.asked is None else lease.asked.origin
+    return {
+        "number": lease.number,
+        "direction": "lent" if lease.lent else "borrowed",
+        "neighbour": neighbour,
+        "site": None if origin is None else origin.site,
+        "user": lease.user,
+        "job": lease.job if origin is None else origin.number,
+        "job_name": lease.name,
+        "processors": lease.processors,
+        "beyond": None if lease.beyond is None else lease.beyond[0],
+        "held_by": lease.job,
+        "ends_at": None if lease.ends_at is None else format_instant(lease.ends_at),
+    }
 
 
 def leases(engine: Engine) -> list[LeaseView]:

@@ -5,10 +5,11 @@ from typing import Literal
 
 from koalapy import answers
 from koalapy.api.documents.fields import optional_instant
+from koalapy.model.ended_lease import EndedLease
 from koalapy.model.lease import Lease, LeaseState
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import SECOND, format_instant
-from koalapy.views.leases import LeaseView
+from koalapy.views.leases import LeaseView, ended_name
 
 
 def _state(found: Lease) -> Literal["asked", "binding", "bound", "revoking", "closing", "over"]:
@@ -36,11 +37,44 @@ def lease(view: LeaseView) -> answers.Lease:
     }
 
 
-def leases(views: Iterable[LeaseView], neighbours: Iterable[Neighbour]) -> answers.LeasesAnswer:
-    """Describe the leases of a site, and what was lent and borrowed over each link."""
+def ended_lease(found: EndedLease) -> answers.EndedLease:
+    """Describe a lease that is over."""
+    return {
+        "name": ended_name(found),
+        "direction": "lent" if found.lent else "borrowed",
+        "neighbour": found.neighbour,
+        "processors": found.processors,
+        "on": found.cluster or None,
+        "beyond": found.beyond or None,
+        "links": found.links,
+        "job": found.job,
+        "site": found.site or None,
+        "request": found.request,
+        "user": found.user,
+        "job_name": found.name,
+        "asked_at": format_instant(found.asked_at),
+        "began_at": format_instant(found.began_at),
+        "ended_at": format_instant(found.ended_at),
+        "charged_s": found.charge / SECOND,
+        "measured_s": found.measured / SECOND,
+        "reported": found.reported,
+        "code": found.code,
+        "message": found.message,
+    }
+
+
+def leases(
+    views: Iterable[LeaseView], neighbours: Iterable[Neighbour], ended: Iterable[EndedLease] = ()
+) -> answers.LeasesAnswer:
+    """Describe the leases of a site, those that are over, and what was lent and borrowed over each link."""
     usage: list[answers.SiteUsage] = [
         {"neighbour": each.name, "lent_s": each.lent / SECOND, "borrowed_s": each.borrowed / SECOND}
         for each in neighbours
         if each.lent or each.borrowed
     ]
-    return {"schema": "koala.leases/1", "leases": [lease(each) for each in views], "usage": usage}
+    return {
+        "schema": "koala.leases/1",
+        "leases": [lease(each) for each in views],
+        "ended": [ended_lease(each) for each in ended],
+        "usage": usage,
+    }

@@ -1,5 +1,6 @@
 """Two koalads of two people: a job that is too large for the one runs on processors that the other lends."""
 
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,24 @@ def test_a_job_too_large_for_one_site_runs_on_a_lease_of_the_other(pair: Pair) -
     for one, other, at_one, at_other in ((of_delft, of_lyon, "lyon", "delft"), (of_lyon, of_delft, "delft", "lyon")):
         sent = value(one, messages, neighbour=at_one, direction="sent")
         assert sent >= value(other, messages, neighbour=at_other, direction="received") > 1
+    audits = [koala("leases", "--all", "--json").document["ended"] for koala in pair.both]
+    for each in (ended := [audit[0] for audit in audits]):
+        user, number, name = each["user"], each["request"], each["job_name"]
+        assert (user, number, name) == (delft.job(job)["owner"], job, delft.job(job)["name"])
+        assert (each["processors"], each["code"], each["charged_s"]) == (4, "lease_returned", usage[0]["borrowed_s"])
+    assert [(each["site"], each["on"]) for each in ended] == [(None, "lyon~1"), ("delft", "lyon-nodes")]
+    assert f"at delft  {job}" in lyon("leases", "--all").out
+    assert lyon("leases", "--since", "2099-01-01", "--json").document["ended"] == []
+    lines = [json.loads(line) for line in next(lyon.root.glob("state/koala/*/koalad.log")).read_text().splitlines()]
+    audit = [line for line in lines if line["event"] in ("lease_began", "lease_ended")]
+    assert [(line["event"], line["job"], line["site"]) for line in audit] == [
+        ("lease_began", job, "delft"), ("lease_ended", job, "delft")
+    ]  # fmt: skip
+    assert audit[1]["charged_s"] == usage[0]["borrowed_s"]
+    counts = [koala("sites", "--json").document["neighbours"][0] for koala in pair.both]
+    assert (counts[0]["ours"], counts[0]["borrowed"]) == (counts[1]["theirs"], 0)
+    assert counts[0]["ours"]["granted"] == 1
+    assert "1 granted" in lyon("sites").out
     of_sites = [koala("usage", "--by", "site", "--json").document for koala in pair.both]
     rows = [{each["site"]: each for each in document["rows"]} for document in of_sites]
     assert rows[0]["lyon"]["leased"]["borrowed"] == rows[1]["delft"]["leased"]["lent"] == usage[0]["borrowed_s"]
