@@ -7,7 +7,10 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
+from koalapy.config.hours import parse_hours
+from koalapy.config.maintenance import never
 from koalapy.config.names import GridName, check_names_differ, is_name
+from koalapy.config.scavenging import Hours
 from koalapy.config.values import File, VisibleDirectory, registered_word
 from koalapy.model.errors import RequestError
 from koalapy.model.lease import (
@@ -100,6 +103,28 @@ Url = Annotated[Line, AfterValidator(_url)]
 Pin = Annotated[str, BeforeValidator(_pin), WithJsonSchema({"type": "string", "pattern": f"^{_PIN.pattern}$"})]
 
 
+def _one_or_more(value: object) -> object:
+    """Return a list: that of the file, or one of the single text that it has."""
+    return as_list([value] if isinstance(value, str) else value)
+
+
+def _some_time(hours: tuple[str, ...]) -> tuple[str, ...]:
+    for each in hours:
+        if never(parse_hours(each)):
+            raise wrong(f"has {shown(each)}, which no month has", "Write a day that its months have.")
+    return hours
+
+
+_HOURS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+LendingHours = Annotated[
+    tuple[Hours, ...],
+    Field(strict=False),
+    BeforeValidator(_one_or_more),
+    AfterValidator(_some_time),
+    WithJsonSchema(_HOURS),
+]
+
+
 class Lending(Section):
     """The processors that this site lends to neighbours."""
 
@@ -135,6 +160,7 @@ class Lending(Section):
         description="the waiting jobs for which leases are taken back; local: others' jobs on these clusters too",
     )
     grace: Span = Field(default=REVOKE_GRACE, description="the notice that the borrower is given then")
+    hours: LendingHours = Field(default=(), description="cron fields of the minutes in which leases may last; always")
 
 
 class Running(Section):

@@ -5,9 +5,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from koalapy.model.errors import Reason
+from koalapy.model.hours import Hours
 from koalapy.model.identity import JobId
 from koalapy.model.request import ComponentRequest, Isolate, Launch, PilotTerms, Request, WhenBusy
-from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant, format_duration
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant, format_duration, format_instant
 
 PILOT = "pilot"  # before the tilde of a pilot's cluster, so no site may have that name
 LONGEST_LEASE = Duration(12 * HOUR)
@@ -41,6 +42,7 @@ class Lend:
     neighbours. `strangers`: requests that a neighbour passes on for another site are served too.
     `requests_per_minute`: of one neighbour; more are rejected. `isolate`, `visible`: see PilotTerms. `revoke_for`: the
     jobs for which leases are taken back. `grace`: how long before its end the borrower is given notice; 0 for none.
+    `hours`: by the clock of koalad's host, when leases may last; always if there are none.
     """
 
     to: tuple[str, ...]
@@ -55,6 +57,7 @@ class Lend:
     visible: tuple[str, ...] = ()
     revoke_for: RevokeFor = RevokeFor.OWN
     grace: Duration = REVOKE_GRACE
+    hours: tuple[Hours, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,6 +254,18 @@ def lease_request(component: ComponentRequest, lend: Lend) -> Request:
 def holds_lease(request: Request) -> bool:
     """Return whether the job holds processors for another site, so that its directory has what the borrower wrote."""
     return request.pilot is not None and request.pilot.lent
+
+
+def closed(opens_at: Instant | None) -> Reason:
+    """Return why no lease is given at this hour. `opens_at`: when one may be given next; None if that is far away."""
+    again = "" if opens_at is None else f", and again from {format_instant(opens_at)} on"
+    return Reason("closed", "transient", f"It does not lend at this hour{again}.", "It is asked again.")
+
+
+def closes(at: Instant, walltime: Duration) -> Reason:
+    """Return why no lease of this walltime is given before the hours of lending end."""
+    message = f"It lends until {format_instant(at)}, and {format_duration(walltime)} are needed."
+    return Reason("closes", "transient", message, "Give the job a shorter walltime, or let it wait.")
 
 
 def too_long(longest: Duration, walltime: Duration) -> Reason:

@@ -15,6 +15,7 @@ from koalapy.model.commands import EndLease, OfferLease, RejectRequest
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.events import LeaseExamined, LeaseReturned, RequestCancelled, WorkSubmitted
+from koalapy.model.hours import is_within, next_change
 from koalapy.model.identity import JobId, origin_of_site
 from koalapy.model.job import Job
 from koalapy.model.lease import (
@@ -24,6 +25,8 @@ from koalapy.model.lease import (
     LeaseState,
     Lend,
     RevokeFor,
+    closed,
+    closes,
     holds_lease,
     is_held,
     lease_request,
@@ -32,13 +35,14 @@ from koalapy.model.neighbour import Relation
 from koalapy.model.pilot import is_bound
 from koalapy.model.request import ComponentRequest, Isolate
 from koalapy.model.states import JobState
-from koalapy.model.units import MINUTE, Duration, Instant, format_duration
+from koalapy.model.units import DAY, MINUTE, Duration, Instant, format_duration
 from koalapy.sites import accounts, counts
 from koalapy.sites.returning import give_back
 from koalapy.sites.targets import free_there
 
 BINDING = Duration(2 * MINUTE)  # within which a pilot must run, and its nodes be examined
 EXPOSED = Duration(10 * MINUTE)  # for which a cluster lends nothing after its nodes could not isolate programs
+_LOOK_AHEAD = Duration(400 * DAY)  # for the next hours in which it lends
 _MOST_WAITING = 1000  # jobs that are looked at; with more of its own, a site lends nothing
 _RETURNED = Reason("lease_returned", "request", "The borrower has returned it.", "")
 _LOST = Reason("lender_lost", "transient", "The site that it came from does not know it any more.", "")
@@ -49,7 +53,9 @@ NOT_LENT = Reason("not_lent", "request", "It lends nothing to this site.", "Ask 
 def serve(core: Core, now: Instant, neighbour: str, lease: Lease) -> Reason | None:
     """Claim a pilot for a request. Returns why there is none."""
     assert lease.asked is not None
-    want = lease.asked.want
+    want, lend = lease.asked.want, core.settings.lend
+    if lend is not None and (reason := why_closed(core, now, lend, want.walltime)) is not None:
+        return reason
     component = ComponentRequest(
         processors=want.processors, executable="", walltime=want.walltime,
         processors_per_node=want.processors_per_node, memory_per_processor=want.memory,
@@ -154,7 +160,7 @@ def lendable(core: Core, now: Instant, neighbour: str) -> dict[str, int]:
     That is what is idle less what waiting jobs of this site want, and within all limits.
     """
     lend = core.settings.lend
-    if lend is None or neighbour not in lend.to:
+    if lend is None or neighbour not in lend.to or not is_open(core, now, lend):
         return {}
     left = left_to_lend(core)
     summaries = [each for each in core.information.summaries(now) if _lends(lend, each)]
@@ -162,6 +168,20 @@ def lendable(core: Core, now: Instant, neighbour: str) -> dict[str, int]:
     idle = {each.name: each.idle - _wanted_local(lend, each) for each in clusters}
     all_idle = sum(idle.values()) - _wanted(core, clusters)
     return {name: max(0, min(here, all_idle, left)) for name, here in idle.items()}
+
+
+def is_open(core: Core, now: Instant, lend: Lend) -> bool:
+    """Return whether the hours are those in which leases may last."""
+    return is_within(lend.hours, now, core.settings.scavenging.offsets)
+
+
+def why_closed(core: Core, now: Instant, lend: Lend, walltime: Duration) -> Reason | None:
+    """Return why no lease of this walltime may be given at this hour; None if it would end in time."""
+    offsets = core.settings.scavenging.offsets
+    if not is_open(core, now, lend):
+        return closed(next_change(lend.hours, now, offsets, Instant(now + _LOOK_AHEAD)))
+    closes_at = next_change(lend.hours, now, offsets, Instant(now + walltime))
+    return None if closes_at is None else closes(closes_at, walltime)
 
 
 def left_to_lend(core: Core) -> int:
@@ -184,7 +204,7 @@ def free_for(core: Core, now: Instant, neighbour: str) -> int:
     """
     lend, neighbours = core.settings.lend, core.neighbours
     own = max(lendable(core, now, neighbour).values(), default=0)
-    if lend is None or neighbour not in lend.to or not lend.pass_on:
+    if lend is None or neighbour not in lend.to or not lend.pass_on or not is_open(core, now, lend):
         return own
     up = neighbours.records[neighbour].relation is Relation.CHILD
     through = [
@@ -260,6 +280,8 @@ def _offer(core: Core, now: Instant, neighbour: str, lease: Lease, job: Job) -> 
     attempt = job.present[0]
     began = attempt.started_at or attempt.released_at or now
     ends_at = Instant(began + attempt.request.walltime)
+    if (lend := core.settings.lend) is not None:
+        ends_at = next_change(lend.hours, now, core.settings.scavenging.offsets, ends_at) or ends_at
     bound = replace(lease, state=LeaseState.BOUND, bound_at=now, ends_at=ends_at)
     core.neighbours.put_lease(neighbour, bound)
     counts.granted_here(core, neighbour)

@@ -28,6 +28,8 @@ def pass_on(core: Core, now: Instant, neighbour: str, lease: Lease) -> bool:
     if asked is None or lend is None or not lend.pass_on or asked.dttl < 1:
         return False
     within, want = Duration(asked.answer_by - _HOP - now), asked.want
+    if lending.why_closed(core, now, lend, want.walltime) is not None:
+        return False
     most = None if borrow is None else borrow.processors
     if within < _SHORTEST_WAIT or want.processors > lending.left_to_lend(core):
         return False

@@ -20,13 +20,19 @@ from koalapy.scheduler.schedule import Policies
 from koalapy.sites import lending
 
 _MOST_JOBS = 20  # at the head of the queue, for which leases are taken back
+_HELD = (LeaseState.BINDING, LeaseState.BOUND)
+_OUT_OF_HOURS = Reason("closed", "transient", "Its lender does not lend at this hour.", "")
 _REVOKED = Reason("revoked", "transient", "Its lender's own jobs need the processors.", "")
 
 
 def step(core: Core, now: Instant, policies: Policies) -> None:
     """Take back the leases that this site's own waiting jobs need, and those that local jobs need."""
     lend = core.settings.lend
-    if lend is None or lend.revoke_for is RevokeFor.NOBODY:
+    if lend is None:
+        return
+    if lend.hours and not lending.is_open(core, now, lend):
+        _revoke_all(core, now, lend)
+    if lend.revoke_for is RevokeFor.NOBODY:
         return
     held = list(_held(core))
     if all(_is_going(lease) for _, lease, _ in held):
@@ -50,6 +56,16 @@ def _held(core: Core) -> Iterator[tuple[str, Lease, Job]]:
 
 def _is_going(lease: Lease) -> bool:
     return lease.revoked_until is not None
+
+
+def _revoke_all(core: Core, now: Instant, lend: Lend) -> None:
+    """Revoke the leases that have outlasted the hours of lending: these were changed, or the leases began late."""
+    for name, lease in core.neighbours.leases(lent=True):
+        if lease.state in _HELD and not _is_going(lease):
+            job = None if lease.job is None else core.records.jobs.get(lease.job)
+            if job is not None:
+                core.records.note(now, job.id, "lease_out_of_hours", site=name, processors=lease.processors)
+            _give_notice(core, now, lend, name, lease, _OUT_OF_HOURS)
 
 
 def _revoke_for_own(core: Core, now: Instant, lend: Lend, policies: Policies) -> None:
@@ -94,17 +110,22 @@ def _processors_short(core: Core, cluster: ClusterSummary) -> int:
 
 
 def _revoke(core: Core, now: Instant, lend: Lend, neighbour: str, lease: Lease, job: JobId | None) -> None:
-    """Revoke a lease for one of this site's jobs, or for local jobs. One that is not bound yet ends at once."""
+    """Revoke a lease for one of this site's jobs, or for local jobs."""
     pilot = lease.job
-    assert pilot is not None
+    assert pilot is not None, "one that is passed on is not taken back for jobs"
     whom = {} if job is None else {"needed_by": job}
     core.records.note(now, pilot, "lease_revoked", site=neighbour, processors=lease.processors, **whom)
     if job is not None:
         core.records.note(now, job, "lease_needed", site=neighbour, processors=lease.processors)
+    _give_notice(core, now, lend, neighbour, lease, _REVOKED)
+
+
+def _give_notice(core: Core, now: Instant, lend: Lend, neighbour: str, lease: Lease, why: Reason) -> None:
+    """Let the borrower know that a lease ends once its grace is over. One that is not bound yet ends at once."""
     grace = lend.grace if lease.state is LeaseState.BOUND else Duration(0)
     if lease.state is LeaseState.BOUND:
         core.records.command(RevokeLease(neighbour=neighbour, lease=lease.number, within=grace))
-    revoked = replace(lease, revoked_until=Instant(now + grace), why=_REVOKED)
+    revoked = replace(lease, revoked_until=Instant(now + grace), why=why)
     core.neighbours.put_lease(neighbour, revoked)
     if not grace:
-        lending.end(core, now, neighbour, revoked, _REVOKED)
+        lending.end(core, now, neighbour, revoked, why)

@@ -370,6 +370,7 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "lease_bound": _of_lease("{processors} were lent for it, as {cluster}"),
     "lease_over": _of_lease("The lease {cluster} is over"),
     "lease_revoked": lambda line: f"It is taken back for {_for_whom(line)}.",
+    "lease_out_of_hours": _of_lease("The lease of {processors} of the site {site} is taken back: it does not lend now"),
     "lease_needed": _of_lease("A lease of {processors} of the site {site} is taken back for it"),
     "job_revoked": _of_lease("The site {site} takes {cluster} back"),
     "job_sent": lambda line: f"It is sent to the site {line.details.get('site')}.",

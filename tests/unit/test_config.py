@@ -104,6 +104,21 @@ clusters:
 """
 
 
+@pytest.mark.parametrize(
+    ("hours", "texts"),
+    [
+        ('"* 20-23,0-7 * * *"', ["* 20-23,0-7 * * *"]),
+        ('["* 19-23 * * *", "* * * * sat,sun"]', ["* 19-23 * * *", "* * * * sat,sun"]),
+        ("[]", []),
+    ],
+)
+def test_hours_of_lending_are_one_text_or_several(hours: str, texts: list[str]) -> None:
+    site = f"site: {{name: a, lend: {{to: [b], processors: 4, hours: {hours}}}}}\n"
+    lend = engine_settings(read(SMALL + site)).lend
+    assert lend is not None
+    assert [each.text for each in lend.hours] == texts
+
+
 def read(text: str | bytes, **policies: Any) -> GridFile:
     return read_grid(text, "grid.yaml", BATCH, **policies)
 

@@ -121,6 +121,18 @@ BAD_VALUES = [
         id="lend by an unknown isolation",
     ),
     pytest.param(
+        SMALL + 'site: {name: a, lend: {to: [b], processors: 4, hours: "nights"}}\n',
+        "grid.yaml:6:48: site.lend.hours.0 has 1 field, not cron's five",
+        "20-23,0-7",
+        id="lend at hours that are none",
+    ),
+    pytest.param(
+        SMALL + 'site: {name: a, lend: {to: [b], processors: 4, hours: ["* 7 * * *", "* * 31 2 *"]}}\n',
+        "grid.yaml:6:48: site.lend.hours has '* * 31 2 *', which no month has",
+        "Write a day that its months have.",
+        id="lend on a day that never comes",
+    ),
+    pytest.param(
         SMALL + "site: {name: a, lend: {to: [b], processors: 4, isolation: none, clusters: [delft]}}\n",
         "grid.yaml:6:65: site.lend.clusters names delft, which is not a cluster of this file",
         "Name one of it.",

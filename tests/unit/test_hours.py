@@ -3,8 +3,8 @@
 import pytest
 
 from koalapy.config.hours import HoursError, parse_hours
-from koalapy.model.hours import offset_at
-from koalapy.model.units import HOUR, Duration, Instant, parse_instant
+from koalapy.model.hours import is_within, next_change, offset_at
+from koalapy.model.units import HOUR, MINUTE, Duration, Instant, parse_instant
 
 SUMMER, WINTER = Duration(2 * HOUR), Duration(HOUR)
 
@@ -71,3 +71,58 @@ def test_the_clock_on_the_wall_changes_twice_a_year() -> None:
         SUMMER, SUMMER, SUMMER, WINTER, WINTER,
     ]  # fmt: skip
     assert offset_at(Instant(50), ()) == 0
+
+
+# ---- where hours end and begin
+
+CHANGES = (  # of Amsterdam
+    (parse_instant("2030-01-01T00:00:00Z"), WINTER),
+    (parse_instant("2030-03-31T01:00:00Z"), SUMMER),
+    (parse_instant("2030-10-27T01:00:00Z"), WINTER),
+)
+YEAR = Duration(366 * 24 * HOUR)
+
+
+@pytest.mark.parametrize(
+    ("texts", "since", "change"),
+    [
+        pytest.param((), "2030-05-01T12:00:00Z", None, id="always"),
+        pytest.param(("* * * * *",), "2030-05-01T12:00:00Z", None, id="every-minute"),
+        pytest.param(("* 19-23,0-6 * * *",), "2030-05-01T12:00:00Z", "2030-05-01T17:00:00Z", id="summer-opens"),
+        pytest.param(("* 19-23,0-6 * * *",), "2030-01-02T12:00:00Z", "2030-01-02T18:00:00Z", id="winter-opens"),
+        pytest.param(("* 19-23,0-6 * * *",), "2030-05-01T17:00:00Z", "2030-05-02T05:00:00Z", id="over-midnight"),
+        pytest.param(("* 0-6 * * *",), "2030-03-30T23:30:00Z", "2030-03-31T05:00:00Z", id="the-short-night"),
+        pytest.param(("* 0-6 * * *",), "2030-10-26T22:30:00Z", "2030-10-27T06:00:00Z", id="the-long-night"),
+        pytest.param(("* 2 * * *",), "2030-03-30T01:30:00Z", "2030-03-30T02:00:00Z", id="an-hour"),
+        pytest.param(("* 2 * * *",), "2030-03-31T00:30:00Z", "2030-04-01T00:00:00Z", id="an-hour-that-a-day-lacks"),
+        pytest.param(("30-59 8 * * *",), "2030-05-01T06:10:00Z", "2030-05-01T06:30:00Z", id="half-past"),
+        pytest.param(("* * 29 2 *",), "2030-05-01T06:10:00Z", None, id="far-away"),
+        pytest.param(
+            ("* 19-23,0-6 * * *", "* * * * sat,sun"), "2030-05-03T17:00:00Z", "2030-05-06T05:00:00Z", id="weekend"
+        ),
+    ],
+)
+def test_when_hours_end_or_begin_next(texts: tuple[str, ...], since: str, change: str | None) -> None:
+    hours, start = tuple(map(parse_hours, texts)), parse_instant(since)
+    until = Instant(start + YEAR)
+    found = next_change(hours, start, CHANGES, until)
+    assert found == (None if change is None else parse_instant(change))
+    if found is not None:
+        assert is_within(hours, start, CHANGES) is not is_within(hours, found, CHANGES)
+        assert next_change(hours, start, CHANGES, found) is None
+
+
+@pytest.mark.parametrize("day", ["2030-03-31", "2030-10-27", "2030-05-04"])
+@pytest.mark.parametrize("text", ["* 19-23,0-6 * * *", "17 1-3 * * *", "*/20 * * * sun", "* * 1 * *"])
+def test_no_minute_is_jumped_over(day: str, text: str) -> None:
+    """The next change is that which a look at each minute finds."""
+    hours, start = (parse_hours(text),), parse_instant(f"{day}T00:00:30Z")
+    end = Instant(start + 30 * HOUR)
+    minutes = [Instant(at - at % MINUTE) for at in range(start + MINUTE, end + MINUTE, MINUTE)]
+    instant = start
+    while (change := next_change(hours, instant, CHANGES, end)) is not None:
+        state = is_within(hours, instant, CHANGES)
+        later = [at for at in minutes if at > instant]
+        assert change == next(at for at in later if is_within(hours, at, CHANGES) is not state)
+        instant = change
+    assert len({is_within(hours, at, CHANGES) for at in minutes if at >= instant}) <= 1
