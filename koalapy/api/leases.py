@@ -23,6 +23,6 @@ def add_leases(app: FastAPI, leases: Leases) -> None:
 
     @app.post("/v1/leases/{lease}/end")
     def end_lease(lease: str, body: EndLeaseBody | None = None) -> answers.LeaseAnswer:
-        """Begin to end a lease. Refused while jobs are on a borrowed one, unless `force`."""
+        """Begin to end a lease, a lent one with notice. `force`: at once, also while jobs are on a borrowed one."""
         found = leases.end(lease, (body or EndLeaseBody()).force)
         return {"schema": "koala.lease/1", "lease": documents.lease(found)}

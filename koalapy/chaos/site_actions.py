@@ -55,8 +55,9 @@ def _end_lease(sites: SimSites, rng: Random) -> None:
     if found:
         view = rng.choice(found)
         ended = LeaseEndRequested(
-            neighbour=view.neighbour, lease=view.lease.number, lent=view.lease.lent, reason=_ENDED
-        )
+            neighbour=view.neighbour, lease=view.lease.number, lent=view.lease.lent, reason=_ENDED,
+            at_once=rng.random() < 0.5,
+        )  # fmt: skip
         world.koalad.request(ended)
 
 

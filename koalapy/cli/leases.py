@@ -56,14 +56,14 @@ def list_leases(
 def end_lease(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A lease, as `koala leases` names it.")],
     force: Annotated[
-        bool, typer.Option("--force", help="Return it even if jobs are on it; their retry_on decides.")
+        bool, typer.Option("--force", help="End a lent one at once; return one even if jobs are on it.")
     ] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
     """Take back a lease that this site lends, or return one that it has borrowed; return when it is over.
 
-    A lent one ends with all that runs on it. Ctrl-C ends the waiting, and not the ending.
+    The borrower of a lent one is given the notice of lend.grace. Ctrl-C ends the waiting, and not the ending.
     """
     with errors_reported(), Grid(grid) as koalad:
         found = koalad.end_lease(name, force=force)["lease"]

@@ -42,7 +42,7 @@ def on_ended(core: Core, now: Instant, event: Ended) -> None:
     if job.state.claiming or not event.released:
         return _give_up(core, now, job, attempt, event.reason)
     if not attempt.request.optional:
-        stop_job(core, now, job, _outcome(job, event.reason), event.reason.on(attempt.cluster))
+        stop_job(core, now, job, outcome_of(job, event.reason), event.reason.on(attempt.cluster))
 
 
 def on_refused(core: Core, now: Instant, event: Refused) -> None:
@@ -62,7 +62,7 @@ def omit(core: Core, now: Instant, attempt: Attempt, reason: Reason, **details: 
     core.records.note_attempt(now, attempt.id, attempt.cluster, "component_omitted", **details)
 
 
-def _outcome(job: Job, reason: Reason) -> Outcome:
+def outcome_of(job: Job, reason: Reason) -> Outcome:
     """Return COMPLETION_FAILURE if the job's `retry_on` lists this kind of failure, else FAILED."""
     kind = {"exit_status": RetryOn.EXIT, "killed": RetryOn.KILLED}.get(reason.code)
     if kind is None:

@@ -42,6 +42,7 @@ def engine_settings(grid: GridFile) -> Settings:
         barrier_timeout=grid.barrier.timeout,
         max_submission_failures=grid.retries.submission,
         max_completion_failures=grid.retries.completion,
+        max_revocations=grid.retries.revoked,
         queue_after=grid.queue_after,
         orphan_timeout=grid.orphan_timeout,
         scavenging=Scavenging(**dict(grid.scavenging)),

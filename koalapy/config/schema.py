@@ -202,6 +202,10 @@ class Retries(Section):
     completion: Failures = Field(
         default=settings.DEFAULT_MAX_FAILURES, description="completion failures that are tried again"
     )
+    revoked: Failures = Field(
+        default=settings.DEFAULT_MAX_REVOCATIONS,
+        description="how often a lease is taken back from under a job before that counts as a completion failure",
+    )
 
 
 class PilotsWhen(Section):

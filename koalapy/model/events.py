@@ -118,12 +118,16 @@ class NeighbourLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseEndRequested:
-    """A person has ended a lease: a lent one is taken back, a borrowed one is returned."""
+    """A person has ended a lease: a lent one is taken back, a borrowed one is returned.
+
+    `at_once`: the borrower of a lent one is given no time.
+    """
 
     neighbour: str
     lease: int
     lent: bool
     reason: Reason
+    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

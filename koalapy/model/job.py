@@ -120,7 +120,7 @@ class Job:
     on which it can run, in order; `choice`: the place of the one that is tried. `written`: the request as its user
     wrote it, if `request` has a component for each cluster of that choice. `preempted`: running jobs were vacated for
     it, and it was not released since. `sent`: set once it was sent to the site that its request names.
-    `released_before`: an earlier try was released.
+    `released_before`: an earlier try was released. `revocations`: how often a lease on which it ran was taken back.
     """
 
     id: JobId
@@ -156,6 +156,7 @@ class Job:
     preempted: bool = False
     sent: Sent | None = None
     released_before: bool = False
+    revocations: int = 0
 
     @property
     def components(self) -> tuple[Component, ...]:

@@ -13,6 +13,7 @@ from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Duration
 DEFAULT_QUEUE = "fpfs"
 DEFAULT_PLACEMENT = "worst-fit"
 DEFAULT_MAX_OVERTAKES = 20
+DEFAULT_MAX_REVOCATIONS = 10
 DEFAULT_MAX_FAILURES = 3
 CLAIM_TIMEOUT = Duration(2 * MINUTE)
 BARRIER_TIMEOUT = Duration(5 * MINUTE)
@@ -96,6 +97,7 @@ class Settings:
     barrier_timeout: Duration = BARRIER_TIMEOUT
     max_submission_failures: int = DEFAULT_MAX_FAILURES
     max_completion_failures: int = DEFAULT_MAX_FAILURES
+    max_revocations: int = DEFAULT_MAX_REVOCATIONS
     queue_after: Duration = QUEUE_AFTER
     orphan_timeout: Duration = ORPHAN_TIMEOUT
     grace: Duration = GRACE

@@ -64,7 +64,7 @@ class Leases:
         return self._loop.ask(lambda engine: [each for _, each in sorted(engine.core.neighbours.records.items())])
 
     def end(self, name: str, force: bool) -> LeaseView:
-        """Begin to end a lease: a lent one is taken back, a borrowed one is returned.
+        """Begin to end a lease: a lent one is taken back after a notice, a borrowed one is returned. `force`: at once.
 
         Raises KoalaError if there is none of that name, or if jobs are on a borrowed one and `force` is not given.
         """
@@ -76,7 +76,9 @@ class Leases:
             raise RequestError("lease_in_use", message, "`--force` gives it up.")
         lease = found.lease
         self._service.do(
-            LeaseEndRequested(neighbour=found.neighbour, lease=lease.number, lent=lease.lent, reason=_ENDED)
+            LeaseEndRequested(
+                neighbour=found.neighbour, lease=lease.number, lent=lease.lent, reason=_ENDED, at_once=force
+            )
         )
         return next((each for each in self.all() if each.name == name), found)
 

@@ -7,6 +7,7 @@ nothing runs on it for certain. While the lender is out of reach, what runs ther
 from dataclasses import replace
 from functools import partial
 
+from koalapy.coallocation import retries
 from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
 from koalapy.model.commands import DelegateRequest, ReturnLease
@@ -41,6 +42,7 @@ LOOK_EVERY = Duration(2 * SECOND)  # at the jobs that wait
 UNUSABLE = Duration(5 * MINUTE)  # after which a lease on which no job can be placed is returned
 _SURELY_OVER = Duration(10 * MINUTE)  # after its end, if the lender does not report it
 _KEEPS_PLACE = "It keeps its position in the queue; nothing is counted."
+TAKEN_BACK = ("lease_ended", "revoked", "closed")  # codes of ends that are the lender's will, and no job's failure
 _MOST_JOBS = 100  # at the head of the queue, for which neighbours are asked
 _BUSY = "busy"  # the code of a lender that has too few processors
 _LONGEST = Duration(3650 * DAY)  # that a lease may last, whatever its lender says
@@ -119,6 +121,8 @@ def on_ended(core: Core, now: Instant, event: LeaseEnded) -> None:
     if lease.beyond is not None:
         passing.ended(core, now, event.neighbour, lease, event.charge, event.reason)
         return
+    if event.reason.code in TAKEN_BACK and lease.state is LeaseState.BOUND and lease.revoked_until is None:
+        _vacate(core, now, event.neighbour, lease)
     neighbours.put_lease(event.neighbour, replace(lease, state=LeaseState.OVER))
     cluster = lease_cluster(event.neighbour, lease.number)
     if lease.job is not None and lease.job in core.records.jobs:
@@ -149,14 +153,22 @@ def on_revoked(core: Core, now: Instant, event: LeaseRevoked) -> None:
         return
     core.neighbours.put_lease(event.neighbour, replace(lease, revoked_until=Instant(now + within)))
     place_nothing(core, now, event.neighbour, lease)
-    cluster = lease_cluster(event.neighbour, lease.number)
-    reason = Reason("revoked", "transient", f"The site {event.neighbour} needs its processors.", _KEEPS_PLACE)
+    _vacate(core, now, event.neighbour, lease)
+
+
+def _vacate(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
+    """Send the jobs on a lease back to their positions. One from which many were taken back has failed this time."""
+    cluster = lease_cluster(neighbour, lease.number)
+    message = f"The site {neighbour} needs its processors."
     there = {each.id.job: None for each in core.records.live(cluster)}
     for job in [core.records.jobs[each] for each in there if each in core.records.jobs]:
         if job.state in (JobState.CLAIMING, JobState.RUNNING) and not job.collecting and may_be_tried_again(job):
-            core.records.note(now, job.id, "job_revoked", cluster=cluster, site=event.neighbour)
-            stop_job(core, now, job, Outcome.VACATED, reason)
-            _refuse(core, now, event.neighbour, job, lease.round, reason)
+            core.records.note(now, job.id, "job_revoked", cluster=cluster, site=neighbour)
+            core.records.change(job, revocations=job.revocations + 1)
+            counted = job.revocations > core.settings.max_revocations
+            reason = Reason("revoked", "transient", message, "" if counted else _KEEPS_PLACE)
+            stop_job(core, now, job, retries.outcome_of(job, reason) if counted else Outcome.VACATED, reason)
+            _refuse(core, now, neighbour, job, lease.round, reason)
 
 
 # ---- the end

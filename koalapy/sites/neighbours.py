@@ -16,7 +16,7 @@ from koalapy.model.events import (
 )
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import SECOND, Duration, Instant
-from koalapy.sites import borrowing, counts, lending, receiving, sending
+from koalapy.sites import borrowing, counts, lending, receiving, revoking, sending
 from koalapy.sites.borrowing import LOOK_EVERY
 from koalapy.sites.returning import give_back
 
@@ -82,9 +82,9 @@ def on_end_requested(core: Core, now: Instant, event: LeaseEndRequested) -> None
     if lease is None:
         return
     if event.lent:
-        lending.end(core, now, event.neighbour, lease, event.reason)
+        revoking.take_back(core, now, event.neighbour, lease, event.reason, event.at_once)
     elif lease.beyond is not None and (lent := core.neighbours.beyond(lease)) is not None:
-        lending.end(core, now, lease.beyond[0], lent, event.reason)
+        revoking.take_back(core, now, lease.beyond[0], lent, event.reason, event.at_once)
     else:
         give_back(core, now, event.neighbour, lease)
 

@@ -13,7 +13,7 @@ from koalapy.model.commands import RevokeLease
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
-from koalapy.model.lease import Lease, LeaseState, Lend, RevokeFor, holds_lease
+from koalapy.model.lease import REVOKE_GRACE, Lease, LeaseState, Lend, RevokeFor, holds_lease
 from koalapy.model.units import Duration, Instant
 from koalapy.scheduler import preemption
 from koalapy.scheduler.schedule import Policies
@@ -122,7 +122,21 @@ def _revoke(core: Core, now: Instant, lend: Lend, neighbour: str, lease: Lease, 
 
 def _give_notice(core: Core, now: Instant, lend: Lend, neighbour: str, lease: Lease, why: Reason) -> None:
     """Let the borrower know that a lease ends once its grace is over. One that is not bound yet ends at once."""
-    grace = lend.grace if lease.state is LeaseState.BOUND else Duration(0)
+    _give_notice_of(core, now, lend.grace, neighbour, lease, why)
+
+
+def take_back(core: Core, now: Instant, neighbour: str, lease: Lease, why: Reason, at_once: bool) -> None:
+    """Take a lease back for a person. The borrower has the grace for its jobs, or if `at_once` no time."""
+    lend = core.settings.lend
+    grace = Duration(0) if at_once else REVOKE_GRACE if lend is None else lend.grace
+    if lease.state is LeaseState.BOUND and (grace < 1 or not _is_going(lease)):
+        _give_notice_of(core, now, grace, neighbour, lease, why)
+    elif lease.state is not LeaseState.BOUND:
+        lending.end(core, now, neighbour, lease, why)
+
+
+def _give_notice_of(core: Core, now: Instant, grace: Duration, neighbour: str, lease: Lease, why: Reason) -> None:
+    grace = grace if lease.state is LeaseState.BOUND else Duration(0)
     if lease.state is LeaseState.BOUND:
         core.records.command(RevokeLease(neighbour=neighbour, lease=lease.number, within=grace))
     revoked = replace(lease, revoked_until=Instant(now + grace), why=why)

@@ -63,7 +63,7 @@ class Pair(Sites):
         return job
 
     def take_back(self) -> None:
-        self.lyon.apply(LeaseEndRequested(neighbour="delft", lease=1, lent=True, reason=TAKEN_BACK))
+        self.lyon.apply(LeaseEndRequested(neighbour="delft", lease=1, lent=True, reason=TAKEN_BACK, at_once=True))
         self.lyon.obey()
 
 

@@ -17,6 +17,7 @@ from koalapy.model.commands import (
     OfferLease,
     RejectRequest,
     ReturnLease,
+    RevokeLease,
 )
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
@@ -308,9 +309,9 @@ def test_a_restart_of_any_site_in_any_state_changes_nothing(site: str) -> None:
             chain.delft.follow()
             chain.delft.run(job)
         if step == 3:
-            chain.lyon.apply(LeaseEndRequested(neighbour="nl", lease=1, lent=True, reason=TAKEN_BACK))
+            chain.lyon.apply(LeaseEndRequested(neighbour="nl", lease=1, lent=True, reason=TAKEN_BACK, at_once=True))
     chain.over()
-    assert chain.delft.job(job).completion_failures == 1
+    assert chain.delft.job(job).completion_failures == 0
     assert chain.books() > 0
 
 
@@ -392,10 +393,11 @@ def test_people_of_the_site_between_take_the_lease_back(side: tuple[str, bool]) 
     chain = Chain()
     job = chain.running()
     neighbour, lent = side
-    chain.nl.apply(LeaseEndRequested(neighbour=neighbour, lease=1, lent=lent, reason=TAKEN_BACK))
-    assert kinds(chain.exchange()) == [(ReturnLease, "lyon")]
+    chain.nl.apply(LeaseEndRequested(neighbour=neighbour, lease=1, lent=lent, reason=TAKEN_BACK, at_once=True))
+    assert kinds(chain.exchange()) == [(RevokeLease, "delft"), (ReturnLease, "lyon")]
     chain.over()
-    assert chain.delft.job(job).completion_failures == 1
+    found = chain.delft.job(job)
+    assert (found.completion_failures, found.revocations) == (0, 1)
     assert [each.details["message"] for each in chain.delft.history if each.kind == "lease_over"] == [
         TAKEN_BACK.message
     ]

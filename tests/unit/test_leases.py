@@ -16,6 +16,7 @@ from koalapy.model.commands import (
     OfferLease,
     RejectRequest,
     ReturnLease,
+    RevokeLease,
 )
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
@@ -28,9 +29,9 @@ from koalapy.model.events import (
     NeighbourLeft,
 )
 from koalapy.model.identity import JobId
-from koalapy.model.lease import Borrow, Lease, LeaseState, Lend, Origin
+from koalapy.model.lease import REVOKE_GRACE, Borrow, Lease, LeaseState, Lend, Origin
 from koalapy.model.neighbour import Neighbour, Relation
-from koalapy.model.request import Isolate
+from koalapy.model.request import Isolate, RetryOn
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.sites.lending import BINDING
@@ -370,10 +371,64 @@ def test_a_lender_takes_a_lease_back() -> None:
     job = pair.bound()
     pair.delft.run(job)
     why = Reason("lease_ended", "request", "Its lender has taken it back.")
-    pair.lyon.apply(LeaseEndRequested(neighbour="delft", lease=1, lent=True, reason=why))
+    pair.lyon.apply(LeaseEndRequested(neighbour="delft", lease=1, lent=True, reason=why, at_once=True))
     pair.end_pilot()
-    assert pair.delft.job(job).completion_failures == 1
+    found = pair.delft.job(job)
+    assert (found.state, found.completion_failures, found.revocations) == (JobState.WAITING, 0, 1)
     assert [each.details["message"] for each in pair.delft.history if each.kind == "lease_over"] == [why.message]
+
+
+def test_a_person_takes_a_lease_back_with_a_notice_and_then_at_once() -> None:
+    pair = Pair()
+    job = pair.bound()
+    pair.delft.run(job)
+    why = Reason("lease_ended", "request", "Its lender has taken it back.")
+    ended = LeaseEndRequested(neighbour="delft", lease=1, lent=True, reason=why)
+    pair.lyon.apply(ended)
+    pair.lyon.apply(ended)
+    assert pair.exchange() == [RevokeLease(neighbour="delft", lease=1, within=REVOKE_GRACE)]
+    assert pair.lyon.job(pair.pilot).state is JobState.RUNNING
+    assert pair.delft.job(job).state is JobState.STOPPING
+    pair.lyon.apply(replace(ended, at_once=True))
+    assert pair.lyon.job(pair.pilot).state is JobState.STOPPING
+    pair.end_pilot()
+    found = pair.delft.job(job)
+    assert (found.state, found.completion_failures, found.revocations) == (JobState.WAITING, 0, 1)
+
+
+def test_an_end_by_the_lenders_will_without_a_notice_is_no_failure_of_a_job_either() -> None:
+    pair = Pair()
+    job = pair.bound()
+    pair.delft.run(job)
+    position = pair.delft.job(job).position
+    why = Reason("lease_ended", "request", "Its lender has taken it back.")
+    pair.lyon.pending.append(EndLease(neighbour="delft", lease=1, charge=7, reason=why))
+    pair.exchange()
+    pair.delft.follow()
+    pair.delft.apply()
+    found = pair.delft.job(job)
+    assert (found.state, found.completion_failures, found.position) == (JobState.WAITING, 0, position)
+
+
+@pytest.mark.parametrize("retry_on", [(RetryOn.LOST,), ()], ids=["lost", "nothing"])
+def test_a_job_from_which_many_leases_were_taken_back_fails_with_each_further_one(retry_on: Any) -> None:
+    pair = Pair()
+    pair.delft.engine.core.settings = replace(pair.delft.engine.core.settings, max_revocations=1)
+    why = Reason("lease_ended", "request", "Its lender has taken it back.")
+    job = pair.delft.submit(component(40, walltime=HOUR), retry_on=retry_on)
+    found = []
+    for number in (1, 2):
+        pair.let_pass(Duration(70 * SECOND))
+        pair.lyon.run(pair.pilot)
+        pair.exchange()
+        pair.delft.follow()
+        pair.delft.run(job)
+        pair.lyon.apply(LeaseEndRequested(neighbour="delft", lease=number, lent=True, reason=why, at_once=True))
+        pair.end_pilot()
+        found.append((pair.delft.job(job).state, pair.delft.job(job).completion_failures))
+    again = (JobState.WAITING, 1) if retry_on else (JobState.FAILED, 0)
+    assert found == [(JobState.WAITING, 0), again]
+    assert pair.delft.job(job).revocations == 2
 
 
 def test_a_pilot_that_ends_by_whatever_cause_ends_its_lease() -> None:

@@ -111,9 +111,10 @@ def test_a_lender_takes_a_lease_back_and_the_job_runs_again(pair: Pair) -> None:
     pair.delft.until(lambda: lines.read_text() == "begun\nbegun\n")
     gate.touch()
     ended = pair.delft.end(job)
-    assert (ended["state"], ended["completion_failures"]) == ("done", 1)
+    assert (ended["state"], ended["completion_failures"]) == ("done", 0)
     out = pair.delft("show", job).out
     assert "The lease lyon~3 is over: Its lender has taken it back." in out
+    assert "The site lyon takes lyon~3 back" in out
     pair.idle()
 
 
