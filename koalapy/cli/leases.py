@@ -7,7 +7,8 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.output import errors_reported, out, print_json, table
-from koalapy.cli.times import instant_or_ago, shown
+from koalapy.cli.since import instant_or_ago
+from koalapy.cli.times import shown
 from koalapy.client import Grid
 from koalapy.model.units import SECOND, Instant
 

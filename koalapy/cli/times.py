@@ -1,16 +1,12 @@
 """Formats instants for people: local time in whole seconds, or UTC with --utc."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from koalapy.model.errors import RequestError
-from koalapy.model.units import Instant, format_instant, parse_duration, parse_instant
-
 _INSTANT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _utc = False
 
 
@@ -52,23 +48,3 @@ def in_text(text: str, *, at: str | None = None) -> str:
         return moment.removeprefix(day) if day else moment
 
     return _INSTANT.sub(replaced, text)
-
-
-def instant_or_ago(text: str | None, now: Instant) -> str | None:
-    """Return the instant in RFC 3339. Raises RequestError unless it is a date, an instant or a duration before now."""
-    if text is None:
-        return None
-    try:
-        return format_instant(Instant(now - parse_duration(text)))
-    except ValueError:
-        pass
-    try:
-        day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
-        return format_instant(Instant((day - _EPOCH) // timedelta(microseconds=1)))
-    except ValueError:
-        pass
-    try:
-        return format_instant(parse_instant(text))
-    except ValueError as error:
-        message = f"{text!r} is not a date, an instant or a duration."
-        raise RequestError("bad_instant", message, "Write it like 2030-01-31, 2030-01-31T12:00:00Z or 7d.") from error

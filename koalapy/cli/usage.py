@@ -9,7 +9,7 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.output import errors_reported, out, print_json, table
-from koalapy.cli.times import instant_or_ago
+from koalapy.cli.since import instant_or_ago
 from koalapy.client import Grid
 from koalapy.model.units import SECOND, Instant
 from koalapy.model.usage import By

@@ -7,7 +7,7 @@ from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.neighbour import LinkCounts, RequestCounts
 
-_MOST_KINDS = 30  # of reasons that are told apart, since a neighbour may make up any
+_MOST_KINDS = 30  # of reasons that are distinguished, since a neighbour may make up any
 _OTHER = "other"
 # The reasons for which a session was lost that are the neighbour's doing.
 _OF_SESSIONS = ("garbled", "too_many_messages", "other_name", "own_store", "quarantined")

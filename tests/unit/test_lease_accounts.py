@@ -31,18 +31,19 @@ class Booked(Site):
         super().__init__(*arguments, **settings)
 
     def apply(self, *events: Any, **options: Any) -> Any:
-        handle = self.engine.handle
+        handle: Any = self.engine.handle
 
         def handled(now: Instant, batch: Sequence[Any]) -> Step:
             step = handle(now, batch)
             self.accounts += step.leases_ended
             return step
 
-        self.engine.handle = handled  # type: ignore[method-assign]
+        engine: Any = self.engine
+        engine.handle = handled
         try:
             return super().apply(*events, **options)
         finally:
-            self.engine.handle = handle  # type: ignore[method-assign]
+            engine.handle = handle
 
 
 class Pair(Sites):

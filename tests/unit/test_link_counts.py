@@ -170,7 +170,7 @@ def test_a_borrower_that_keeps_a_lease_beyond_its_notice_is_counted() -> None:
     assert pair.lyon.leases()[0].revoked_until is not None
     pair.lose(pair.delft, pair.lyon)  # it hears nothing of it
     pair.lyon.apply(after=Duration(20 * SECOND))
-    assert pair.of_delft.misbehaved == ()
+    assert not pair.of_delft.misbehaved
     pair.lyon.apply(after=Duration(20 * SECOND))
     pair.lyon.apply(after=Duration(20 * SECOND))
     assert pair.of_delft.misbehaved == (("not_returned", 1),)
