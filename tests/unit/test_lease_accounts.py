@@ -34,7 +34,7 @@ class Booked(Site):
         handle: Any = self.engine.handle
 
         def handled(now: Instant, batch: Sequence[Any]) -> Step:
-            step = handle(now, batch)
+            step: Step = handle(now, batch)
             self.accounts += step.leases_ended
             return step
 
