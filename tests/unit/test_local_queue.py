@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from koalapy_adapters import errors
 from koalapy_adapters.batch import local
 from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Capacity, Dialect, JobStatus
 from koalapy_adapters.errors import Result
+from programs import need
 
 Await = Callable[..., Any]
 
@@ -333,8 +333,7 @@ def test_a_line_that_was_cut_off_hides_no_other_of_the_history(queue: Queue, awa
 
 def test_what_a_command_prints_is_on_disk_before_it_prints_it(queue: Queue, tmp_path: Path) -> None:
     """Each file is flushed before its name is moved to it, and so is the directory after."""
-    if shutil.which("strace") is None:
-        pytest.skip("there is no strace here")
+    need("strace")
     job = queue.job("true")
     path = Path(job.directory, "script")
     path.write_text(local.script(job))

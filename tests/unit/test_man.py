@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from programs import need
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -16,9 +17,13 @@ from koalapy.koalad.__main__ import app as koalad
 
 ROOT = Path(__file__).parents[2]
 STORED = ROOT / "man"
-needs_man = pytest.mark.skipif(
-    not (shutil.which("man") and shutil.which("groff")) and not os.environ.get("CI"), reason="no man, or no groff"
-)
+needs_man = pytest.mark.usefixtures("man_and_groff")
+
+
+@pytest.fixture(scope="module")
+def man_and_groff() -> None:
+    need("man")
+    need("groff")
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 from koalapy_adapters.host import private_dir
 from koalapy_adapters.host.spawn import spawn
 from koalapy_adapters.wrapper.program.environment import DUMP, login_shell
+from programs import need
 
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "tcsh", "csh")
 WEEK_S = 7 * 86400
@@ -36,9 +37,7 @@ NAMES = [
 def test_every_shell_reads_its_setup_from_any_directory_and_leaves_no_file(
     tmp_path: Path, shell: str, name: str
 ) -> None:
-    path = shutil.which(shell)
-    if path is None:
-        pytest.skip(f"no {shell} here")
+    path = need(shell)
     (tmp_path / name).mkdir()
     home = tmp_path / "home"
     home.mkdir()
