@@ -50,8 +50,8 @@ class SimPilots:
         self._opened = False
         self._known: dict[JobId, Job] = {}
 
-    def open(self, cluster: str, processors: int, program: Behaviour, terms: PilotTerms) -> None:
-        """Submit a pilot with this program."""
+    def open(self, cluster: str, processors: int, program: Behaviour, terms: PilotTerms, key: str = "") -> None:
+        """Submit a pilot with this program. The same key again opens no other one."""
         if not self._opened:
             self._opened = True
             self._world.program_log.subscribe(self._logged)
@@ -59,7 +59,7 @@ class SimPilots:
         component = ComponentRequest(processors=processors, executable="", cluster=cluster, walltime=walltime)
         request = pilot_request(component, terms)
         held = replace(request.components[0], executable=EXECUTABLE, arguments=arguments_of(program))
-        self._world.koalad.submit(replace(request, components=(held,)))
+        self._world.koalad.submit(replace(request, components=(held,)), key)
         self._look_on()
 
     def close(self, name: str) -> None:
