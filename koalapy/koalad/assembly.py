@@ -18,6 +18,7 @@ from koalapy.config import (
     with_clusters,
     with_isolation,
 )
+from koalapy.config.difference import PLACE
 from koalapy.core.foreign import Foreign
 from koalapy.driver import Driver
 from koalapy.engine import Engine
@@ -67,6 +68,7 @@ from koalapy.runtime.uplink.connect import may_ask
 from koalapy.scheduler.schedule import Policies
 from koalapy.store.contract import Store
 from koalapy.store.open import is_shared, open_store
+from koalapy.views.clusters import LeftOn
 from koalapy.views.leases import leases_held
 from koalapy.views.pilots import clusters_held
 from koalapy.views.recovery import Line, Recovery
@@ -108,9 +110,13 @@ class Koalad:
         self._settings = self._settings_of(grid.file, commanded.draining)
         self._policies = _loaded(self._settings)
         self._store = open_store(grid.file.store, state_directory)
-        if not shared:
-            _save_commanded(state_directory, commanded)
         snapshot = self._store.load()
+        if not shared:
+            if (refusal := _other_batch_system(grid.file, commanded.places, snapshot)) is not None:
+                self._store.close()
+                raise refusal
+            commanded = replace(commanded, places=commanded.places | command_clusters.places_of(grid.file))
+            _save_commanded(state_directory, commanded)
         grid.file = _with_leases(_with_pilots(grid.file, snapshot, self._store), snapshot)
         draining = tuple(name for name in commanded.draining if name in grid.file.clusters)
         commanded = replace(commanded, draining=draining)
@@ -386,7 +392,8 @@ def _loaded(settings: Settings) -> tuple[Policies, ScavengingPolicies]:
 def _with_commanded(grid: CurrentGrid, state_directory: Path) -> CommandClusters:
     """Add the clusters that were added by command, except those that the grid file has by now.
 
-    Raises RequestError if their file cannot be read, or has a cluster that cannot be used with this grid file.
+    The places in the answer are still those of the last start or change. Raises RequestError if their file cannot be
+    read, or has a cluster that cannot be used with this grid file.
     """
     found = command_clusters.load(state_directory)
     added = {name: values for name, values in found.added.items() if name not in grid.file.clusters}
@@ -394,7 +401,27 @@ def _with_commanded(grid: CurrentGrid, state_directory: Path) -> CommandClusters
     clusters = {name: read_cluster(name, values, systems) for name, values in added.items()}
     grid.file = with_clusters(grid.file, clusters)
     draining = tuple(name for name in found.draining if name in grid.file.clusters or is_held(name))
-    return CommandClusters(added, draining, found.places | command_clusters.places_of(grid.file))
+    return CommandClusters(added, draining, found.places)
+
+
+def _other_batch_system(grid: GridFile, places: Mapping[str, Sequence[Any]], snapshot: Snapshot) -> RequestError | None:
+    """Return why koalad may not start with the batch system of a cluster: the store has batch jobs of the former one.
+
+    Their ids mean other jobs, or none, to the new one. `places`: by cluster, as PLACE has them. None if there are none.
+    """
+    former = {name: str(place[PLACE.index("batch")]) for name, place in places.items()}
+    attempts = _known_attempts(snapshot)
+    for name, cluster in grid.clusters.items():
+        there = [each for each in attempts if each.cluster == name]
+        if not there or former.get(name, cluster.batch) == cluster.batch:
+            continue
+        living = {JobId(each.owner.id) for each in there if not each.is_pending_cancel}
+        left = LeftOn(tuple(sorted(living)), sum(each.is_pending_cancel for each in there))
+        was = former[name]
+        message = f"The grid file has {name} with `batch: {cluster.batch}`. It had `batch: {was}`, with {left}."
+        advice = f"Write `batch: {was}` again until nothing is left there, or give the new cluster another name."
+        return RequestError("other_place", message, advice)
+    return None
 
 
 def _with_pilots(grid: GridFile, snapshot: Snapshot, store: Store) -> GridFile:

@@ -205,7 +205,10 @@ def test_a_reload_that_would_lose_a_job_is_refused_as_a_whole(one: Any) -> None:
     def moved(grid: Document) -> None:
         grid["clusters"]["delft"]["shared"] = str(place)
 
-    for change in (renamed, moved):
+    def of_another_system(grid: Document) -> None:
+        grid["clusters"]["delft"] = {"batch": "slurm", "connect": "local:"}
+
+    for change in (renamed, moved, of_another_system):
         before = one.grid_file.read_text()
         rewrite(one, change)
         one("reload").refused(2, "delft cannot leave the grid", f"job {job} there", "Nothing was changed")
@@ -266,6 +269,36 @@ def test_a_cluster_whose_attempts_are_known_comes_back_only_to_the_same_place(on
     assert add(one, "vu").status == 0
     (one.root / "go").touch()
     assert one.end(job)["state"] == "done"
+
+
+def test_a_cluster_comes_back_with_another_batch_system_only_once_nothing_is_left_there(one: Any) -> None:
+    """Ids of batch jobs mean other jobs to another system: a pending cancel would end one of these."""
+    with_vu = SHORT | {"slots": 4, "shared": str(one.root / "vu")}
+    rewrite(one, lambda grid: grid["clusters"].update(vu=with_vu))
+    assert one("reload").status == 0
+    job = one.submit(live.sh("sleep 300", 1, cluster="vu"))
+    running(one, job)
+    one("down")
+    other = {"batch": "slurm", "connect": "local:"}
+    rewrite(one, lambda grid: grid["clusters"].update(vu=other))
+    words = "The grid file has vu with `batch: slurm`. It had `batch: local`, with "
+    one("up").refused(2, f"{words}job {job} there.", "Write `batch: local` again", "another name")
+    rewrite(one, lambda grid: grid["clusters"].pop("vu"))
+    assert one("up").status == 0
+    assert one("cancel", job, "--force").status == 0
+    assert one.end(job)["state"] == "cancelled"
+    known = "The store knows a cluster vu at another place (batch: local"
+    one("cluster", "add", "vu", "--batch", "slurm", "--connect", "local:").refused(2, known, "with 1 pending cancel")
+    rewrite(one, lambda grid: grid["clusters"].update(vu=other))
+    one("reload").refused(2, known, "with 1 pending cancel")
+    one("down")
+    one("up").refused(2, f"{words}1 pending cancel.")
+    rewrite(one, lambda grid: grid["clusters"].update(vu=with_vu))
+    assert one("up").status == 0
+    one.until(lambda: not one("status", "--json").document["pending_cancels"])
+    rewrite(one, lambda grid: grid["clusters"].update(vu=other))
+    assert one("reload").status == 0
+    assert names(one) == ["delft", "vu"]
 
 
 def test_a_cluster_whose_addition_cannot_be_kept_is_not_added(one: Any) -> None:
