@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import koalapy
-from koalapy.extras import LIBRARIES
+from koalapy.extras import LIBRARIES, OLDEST
 
 Koala = Callable[..., "subprocess.CompletedProcess[str]"]
 OF_EXTRAS = sorted({library for libraries in LIBRARIES.values() for library in libraries} - {"cryptography"})
@@ -73,6 +73,12 @@ def test_no_library_of_an_extra_comes_with_koalapy_itself(python: Koala, library
 def test_an_extra_brings_the_libraries_that_it_is_asked_for(extra: str) -> None:
     distributions = {DISTRIBUTIONS.get(library, library) for library in LIBRARIES[extra]}
     assert distributions <= required("koalapy", frozenset({extra}), {}).keys()
+
+
+def test_the_oldest_release_that_will_do_is_the_one_that_pip_would_install() -> None:
+    wanted = {Requirement(text).name: Requirement(text).specifier for text in distribution("koalapy").requires or ()}
+    for name, oldest in OLDEST.values():
+        assert str(wanted[name]) == f">={'.'.join(map(str, oldest))}"
 
 
 @pytest.mark.parametrize(

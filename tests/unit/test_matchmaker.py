@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from unittest.mock import patch
 
@@ -109,3 +110,29 @@ def test_without_the_library_one_sentence_names_what_to_install(helper: Helper) 
     assert [each.failure.code for each in found if each.failure] == ["missing_extra"] * 2
     assert found[0].failure is not None
     assert found[0].failure.advice == "Install it: pip install 'koalapy[jdl]'."
+
+
+ADVICE = "Install it: pip install --upgrade 'koalapy[jdl]'."
+
+
+def test_with_an_old_library_one_sentence_names_what_to_install(helper: Helper) -> None:
+    """Releases before this one do not bound the steps of an evaluation."""
+    with patch.object(extras, "version", lambda name: "25.9.12"):
+        (found,) = helper.ask([question("true")])
+    assert found.failure is not None
+    wanted = "Matchmaking needs htcondor 25.14 or later, for classad2: here is 25.9.12."
+    assert (found.failure.code, found.failure.message, found.failure.advice) == ("old_extra", wanted, ADVICE)
+    assert helper._process is None
+    assert helper.ask([question("true")])[0].matches
+
+
+def test_an_old_library_that_pip_does_not_know_reports_its_own_version(helper: Helper) -> None:
+    def unknown(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    with patch.object(extras, "version", unknown), patch.dict(extras.OLDEST, classad2=("htcondor", (999, 1))):
+        (found,) = helper.ask([question("true")])
+    assert found.failure is not None
+    assert found.failure.message.startswith("Matchmaking needs htcondor 999.1 or later, for classad2: here is 2")
+    assert found.failure.advice == ADVICE
+    assert helper._process is None

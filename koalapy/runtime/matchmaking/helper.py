@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from koalapy.extras import need_extra
+from koalapy.extras import need_extra, need_release
 from koalapy.model.errors import KoalaError, OurError, Reason
 from koalapy.model.matching import Answer, ClusterAd, JobAd, Match, Question, Verdict
 from koalapy.model.textfile.classad import in_classad
@@ -102,7 +102,11 @@ class Helper:
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}, cwd="/"
         )
         try:
-            self._line(process, START_S)
+            ready = self._line(process, START_S)
+            need_release("classad2", str(ready["ready"]), "jdl", "Matchmaking")
+        except KoalaError:
+            self.close()
+            raise
         except HelperDied as death:
             self.close()
             message = f"The helper that compares jobs with clusters does not start (signal {death.signal})."
