@@ -66,6 +66,7 @@ def test_a_constant_is_known_as_one(text: str, kind: Kind | None) -> None:
         ("regexp(a, b)", (1, 8), "bad_pattern"),
         (f'regexp("{"a" * 201}", b)', (1, 8), "bad_pattern"),
         ("9" * 30, (1, 1), "syntax"),
+        (f"a < {2**63}", (1, 5), "syntax"),
         ("\x1b", (1, 1), "syntax"),
         ("a" * (MAX_TEXT + 1), (1, 1), "too_large"),
     ],

@@ -392,3 +392,9 @@ def test_an_attribute_that_no_ad_can_have_is_refused(attributes: str, words: str
         read(in_cluster(f"attributes: {attributes}"))
     assert words in str(caught.value)
     assert "grid.yaml:" in str(caught.value)
+
+
+def test_a_whole_number_of_more_than_64_bits_is_read_as_a_real() -> None:
+    (cluster,) = engine_settings(read(in_cluster(f"attributes: {{Some: {10**18 - 1}, Many: {2**64}}}"))).clusters
+    assert cluster.attributes == (("Some", 10**18 - 1), ("Many", float(2**64)))
+    assert isinstance(dict(cluster.attributes)["Many"], float)

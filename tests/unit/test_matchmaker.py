@@ -136,3 +136,20 @@ def test_an_old_library_that_pip_does_not_know_reports_its_own_version(helper: H
     assert found.failure.message.startswith("Matchmaking needs htcondor 999.1 or later, for classad2: here is 2")
     assert found.failure.advice == ADVICE
     assert helper._process is None
+
+
+def test_whole_numbers_wrap_at_64_bits_and_reals_do_not(helper: Helper) -> None:
+    many = "999999999999999999 * 10"  # almost 2 ** 63
+    found = helper.ask(
+        [
+            question(f"FreeCPUs * {many} > 0", f"{many}"),
+            question(f"FreeCPUs * 1.0 * {many} > 0", f"FreeCPUs * 1.0 * {many}"),
+            question("FreeCPUs * 999999999999999999 > 0", "999999999999999999"),
+        ]
+    )
+    match, no = Verdict.MATCH, Verdict.NO_MATCH
+    assert [[each.verdict for each in answer.matches] for answer in found] == [[no, match], [match, match], [match] * 2]
+    ranks = [[each.rank for each in answer.matches] for answer in found]
+    assert ranks[0] == [None, 9999999999999999990 - 2**64]
+    assert ranks[1] == [pytest.approx(3e19), pytest.approx(8e19)]
+    assert ranks[2] == [10**18 - 1] * 2
