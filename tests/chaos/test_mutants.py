@@ -30,6 +30,7 @@ from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
 from koalapy_adapters.wrapper.relay import contact
 
 from koalapy import chaos, engine, outbox
+from koalapy.attempts import cancel as attempts_cancel
 from koalapy.broker import broker, groups
 from koalapy.broker.availability import Availability
 from koalapy.chaos.fault_schedule import (
@@ -57,6 +58,7 @@ from koalapy.coallocation import (
     event_origin,
     pruning,
     retries,
+    step,
     stop,
     user_requests,
     vacate,
@@ -755,6 +757,24 @@ def _a_vacated_job_goes_to_the_tail() -> Any:
     return patch.object(retries, "_back", back)
 
 
+def _a_vacated_job_starts_again_beside_itself() -> Any:
+    """Its programs are not ended, and it does not wait for their ends."""
+    real_order, real_settle = attempts_cancel.order_cancel, step._settle
+
+    def order_cancel(core: Core, attempt: Any, force: bool = False) -> None:
+        job = core.records.jobs.get(attempt.id.job)
+        if job is None or job.outcome is not Outcome.VACATED:
+            real_order(core, attempt, force)
+
+    def settle(core: Core, now: Instant, job: Any) -> None:
+        if job.outcome is Outcome.VACATED:
+            for each in [each for each in job.live if each.cancelling and each.started_at]:
+                attempts_cancel.detach(core, now, each)
+        real_settle(core, now, job)
+
+    return _together(patch.object(attempts_cancel, "order_cancel", order_cancel), patch.object(step, "_settle", settle))
+
+
 # ---- several sites
 
 
@@ -1241,6 +1261,14 @@ MUTANTS = (
         (P.COMES_BACK,),
         HARDLY_ANY,
         habits=URGENT,
+    ),
+    Mutant(
+        "a vacated job starts again beside itself",
+        _a_vacated_job_starts_again_beside_itself,
+        (P.ALONE,),
+        HARDLY_ANY,
+        habits=Habits(long=0.6, urgent=0.1),
+        seed=3,
     ),
     Mutant("one pilot holds two leases", _one_pilot_holds_two_leases, (P.POOL,), sites=3),
     Mutant(
