@@ -5,6 +5,8 @@ possible (multistage co-allocation, section 5). A failure is passed on to all th
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import NamedTuple
 
 from koalapy.coallocation.flows.progress import count_end
 from koalapy.core.core import Core
@@ -16,7 +18,17 @@ from koalapy.model.units import Instant
 
 PREREQUISITE_FAILED = "prerequisite_failed"
 _LONGEST_CHAIN = 8  # jobs that a reason names; more lie between the last two
-_Causes = Mapping[JobId, Work]  # of each that failed for another's sake, that other
+
+
+class _Cause(NamedTuple):
+    """Why a job fails: `work` did not end well. `root`: where that began. `length`: of the chain from `work` to it."""
+
+    work: Work
+    root: Work
+    length: int
+
+
+_Causes = Mapping[JobId, _Cause]  # of each job that failed for another's sake
 
 
 def settle(core: Core, now: Instant) -> bool:
@@ -25,7 +37,7 @@ def settle(core: Core, now: Instant) -> bool:
     All of it happens in the commit that ends the prerequisites. Returns whether a job entered the wait queue.
     """
     ended = core.prerequisites.ended
-    causes: dict[JobId, Work] = {}
+    causes: dict[JobId, _Cause] = {}
     entered = False
     for job in ended:  # it grows: what fails has dependants too
         for each in core.prerequisites.release_dependants(job.id):
@@ -33,7 +45,8 @@ def settle(core: Core, now: Instant) -> bool:
             if dependant is None or dependant.state.final:
                 continue
             if job.state is not JobState.DONE:
-                causes[each] = job
+                above = causes.get(job.id)
+                causes[each] = _Cause(job, above.root, above.length + 1) if above else _Cause(job, job, 1)
                 _fail(core, now, dependant, causes)
             elif not core.prerequisites.awaited(each):
                 entered |= _take_turn(core, now, dependant)
@@ -55,11 +68,11 @@ def _take_turn(core: Core, now: Instant, job: Work) -> bool:
 
 
 def _fail(core: Core, now: Instant, job: Work, causes: _Causes) -> None:
-    chain = list(_chain(job, causes))
-    root = chain[-1]
+    _, root, length = causes[job.id]
+    chain = list(islice(_chain(job, causes), _LONGEST_CHAIN))
     which = [f"job {each.id} ({each.request.name})" for each in chain[: _LONGEST_CHAIN - 1]]
-    if len(chain) >= _LONGEST_CHAIN:
-        between = len(chain) - _LONGEST_CHAIN
+    if length >= _LONGEST_CHAIN:
+        between = length - _LONGEST_CHAIN
         which.append(f"{f'{between} others and ' if between else ''}job {root.id} ({root.request.name})")
     why = f": {root.reason.message}" if root.reason else "."
     ended = "failed" if root.state is JobState.FAILED else "was cancelled"
@@ -67,13 +80,14 @@ def _fail(core: Core, now: Instant, job: Work, causes: _Causes) -> None:
     advice = f"`koala explain {root.id}` has the details. Submit what is missing once its cause is removed."
     reason = Reason(PREREQUISITE_FAILED, "request", message, advice)
     core.records.change_work(job, state=JobState.FAILED, reason=reason, finished_at=now)
-    named = [each.id for each in chain[:_LONGEST_CHAIN]]
-    core.records.note(now, job.id, "work_failed", code=reason.code, message=str(reason), chain=named)
+    core.records.note(
+        now, job.id, "work_failed", code=reason.code, message=str(reason), chain=[each.id for each in chain]
+    )
 
 
 def _chain(job: Work, causes: _Causes) -> Iterator[Work]:
     """Yield the prerequisite that did not end well, and so on to the job that began it."""
     cause = causes.get(job.id)
     while cause is not None:
-        yield cause
-        cause = causes.get(cause.id)
+        yield cause.work
+        cause = causes.get(cause.work.id)
