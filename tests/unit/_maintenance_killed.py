@@ -74,6 +74,7 @@ def maintain(place: Path, task: str, now: Instant, killed_at: int | None) -> Non
         "now": lambda: now,
         "ask": lambda question: question(None),
         "clusters": list,
+        "charges": lambda since: {},
         "usage": lambda by, since: {("ada",): Sum(run=3_600 * SECOND, attempts=2)},
     }
     reported: dict[str, Any] = {"task": task, "cron": "0 3 * * *"}

@@ -272,7 +272,7 @@ def test_a_koalad_that_ends_while_the_disk_is_full_prunes_all_when_there_is_room
 
 
 def maintained(store: Store, now: Instant) -> Any:
-    given: dict[str, Any] = dict.fromkeys(("ask", "do", "unknown", "clusters", "examine", "submit", "usage"))
+    given: dict[str, Any] = dict.fromkeys(("ask", "do", "unknown", "clusters", "examine", "submit", "usage", "charges"))
     return Koalad(grid="das", store=store, now=lambda: now, **given)
 
 

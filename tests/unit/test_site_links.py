@@ -397,7 +397,7 @@ def test_a_flood_from_many_addresses_ends_with_its_time_outs(hostile: Hostile, m
     "frame",
     [
         b"X" * 100,
-        HEADER.pack(b"J"[0], MAX_CONTROL + 1),
+        HEADER.pack(b"J", MAX_CONTROL + 1),
         encode(Control({"type": "hello"})),
         encode(Control(site_to_json(SiteMessage(1, {"type": "free_processors", "processors": -4})))),
         encode(Control(site_to_json(hello()))),
