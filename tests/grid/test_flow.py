@@ -1,12 +1,13 @@
-"""A flow of twelve jobs over Slurm and Grid Engine: a co-allocated job in its middle, and a branch that fails."""
+"""Flows over Slurm and Grid Engine: with a co-allocated job and a branch that fails; and larger than the grid."""
 
+import itertools
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from real_grid import Koalad, sh
+from real_grid import SIZES, Koalad, sh
 
 
 @pytest.fixture
@@ -57,6 +58,26 @@ def test_a_flow_runs_in_its_order_over_both_batch_systems(koalad: Koalad) -> Non
             if each["name"] not in {"d1", "d2"}:
                 assert end_of(jobs[before]) <= start_of(jobs[each["name"]]), (before, each["name"])
     assert all(not each["components"][0]["attempt"] for name, each in jobs.items() if name in {"d1", "d2"})
+
+
+def test_a_tree_that_needs_more_than_the_grid_has_at_once_ends(koalad: Koalad) -> None:
+    """Its leaves may start together: each takes more than half of both clusters. So does the job above them."""
+    names = ("leaf1", "leaf2", "leaf3")
+
+    def large(name: str, *after: str) -> dict[str, Any]:
+        sizes = {cluster: SIZES[cluster] // 2 + 1 for cluster in ("alpha", "gamma")}
+        components = [sh(size, "sleep 1", cluster=name, walltime="2m") for name, size in sizes.items()]
+        return {"name": name, "components": components, **({"after": [*after]} if after else {})}
+
+    whole = koalad.grid.submit({"name": "large", "jobs": [large("root", *names), *map(large, names)]})
+    ended = koalad.grid.wait([whole], 300)[0]
+    jobs = {each["name"]: each for each in koalad.grid.flow(whole)}
+    assert ended["flow"] == {"jobs": 4, "done": 4, "failed": 0, "cancelled": 0}, jobs
+    assert {each["submission_failures"] for each in jobs.values()} == {0}, "resources were acquired too early"
+    in_turn = sorted(jobs.values(), key=start_of)
+    assert in_turn[-1] is jobs["root"]
+    for before, after in itertools.pairwise(in_turn):
+        assert end_of(before) <= start_of(after), (before, after)
 
 
 def start_of(found: Any) -> datetime:

@@ -1,5 +1,6 @@
 """The sites of the test grid: a job that is too large for its own cluster runs on another person's real nodes."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -36,6 +38,18 @@ def lending(testgrid: Running) -> Iterator[Running]:
     document["site"]["lend"] |= {"revoke_for": "local", "grace": "10s"}
     SOUTH.grid_file.write_text(yaml.safe_dump(document, sort_keys=False))
     koala(SOUTH, "reload")
+    yield testgrid
+    sites.down()
+
+
+@pytest.fixture
+def serving(testgrid: Running) -> Iterator[Running]:
+    """`north` runs jobs of `south`."""
+    sites.up()
+    document = yaml.safe_load(NORTH.grid_file.read_text())
+    document["site"]["run"] = {"sites": [SOUTH.name], "processors": 4, "isolation": "none"}
+    NORTH.grid_file.write_text(yaml.safe_dump(document, sort_keys=False))
+    koala(NORTH, "reload")
     yield testgrid
     sites.down()
 
@@ -108,6 +122,47 @@ def test_a_local_user_takes_the_lenders_cluster_and_the_lease_is_taken_back_and_
         assert north.jobs(ids=[job])[0]["components"][0]["cluster"] == "alpha"
     assert set(koala(NORTH, "logs", str(job)).split()) <= set(_nodes(lending, "alpha"))
     lending.check("beta", ["scancel", beta], "wombat")
+
+
+def test_a_subtree_of_a_flow_is_run_by_another_site_on_its_real_nodes(serving: Running) -> None:
+    """`south` has no account on alpha. What waits for the subtree runs at home again, on beta."""
+    one: dict[str, Any] = {"processors": 1, "executable": "/bin/hostname", "walltime": "2m"}
+    inner = [
+        {"name": "mesh", "components": [one]},
+        {"name": "model", "after": ["mesh"], "components": [{**one, "processors": 4, "cluster": "alpha"}]},
+    ]
+    wrong = [{"name": "large", "components": [{**one, "processors": 5}]}]
+    flow = [
+        {"name": "prepare", "components": [one]},
+        {"name": "sub", "site": NORTH.name, "after": ["prepare"], "jobs": inner},
+        {"name": "plot", "after": ["sub"], "components": [one]},
+        {"name": "refused", "site": NORTH.name, "after": ["prepare"], "jobs": wrong},
+        {"name": "never", "after": ["refused"], "components": [one]},
+    ]
+    with Grid(SOUTH.grid_file) as south, Grid(NORTH.grid_file) as north:
+        whole = south.submit({"name": "tree", "jobs": flow})
+        (ended,) = south.wait([whole], 300)
+        jobs = {each["name"]: each for each in south.flow(whole)}
+        assert ended["flow"] == {"jobs": 5, "done": 3, "failed": 2, "cancelled": 0}, koala(SOUTH, "show", str(whole))
+        assert {name for name, each in jobs.items() if each["state"] == "failed"} == {"refused", "never"}
+        assert "north: It runs components of 4 processors at most, and one has 5." in str(jobs["refused"]["reason"])
+        sent = jobs["sub"]["sent"]
+        assert sent is not None
+        assert (sent["state"], sent["jobs"], sent["done"]) == ("done", 2, 2)
+        there = {each["name"]: each for each in north.flow(sent["job"])}
+        assert {each["owner"] for each in there.values()} == {f"site:{SOUTH.name}"}
+        order = [jobs["prepare"], there["mesh"], there["model"], jobs["plot"]]
+    for before, after in itertools.pairwise(order):
+        ended_at, started_at = before["components"][0]["ended_at"], after["components"][0]["started_at"]
+        assert datetime.fromisoformat(str(ended_at)) <= datetime.fromisoformat(str(started_at)), (before, after)
+    ran = {
+        "prepare": koala(SOUTH, "logs", str(jobs["prepare"]["id"])).split(),
+        "model": koala(NORTH, "logs", str(there["model"]["id"])).split(),
+        "plot": koala(SOUTH, "logs", str(jobs["plot"]["id"])).split(),
+    }
+    assert {name: (len(hosts), {host[:5] for host in hosts}) for name, hosts in ran.items()} == {
+        "prepare": (1, {"beta-"}), "model": (4, {"alpha"}), "plot": (1, {"beta-"}),
+    }  # fmt: skip
 
 
 def _nodes(running: Running, cluster: str) -> list[str]:
