@@ -1,17 +1,20 @@
 """Flows in a world of chaos: jobs that wait for each other, of which users cancel and hold single ones and all."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from random import Random
 
 from koalapy.chaos.plan import Action
 from koalapy.model.request import FlowJob, OnFailure, Request
 from koalapy.world.random_requests import draw_request
 from koalapy.world.random_streams import stream
+from koalapy.world.random_sweeps import draw_sweep
 from koalapy.world.world import World
 
 SEEDS = 0.3  # of all seeds have flows
 GAP = 400  # mean number of events between two flows
 MOST_JOBS = 6
+SWEEPS = 0.25  # of all flows have a sweep
 
 
 def _submit_flow(world: World, rng: Random) -> None:
@@ -24,8 +27,12 @@ def _submit_flow(world: World, rng: Random) -> None:
         for place in range(rng.randint(2, MOST_JOBS))
     ]
     on_failure = rng.choice((OnFailure.CONTINUE, OnFailure.CONTINUE, OnFailure.STOP))
+    key = rng.choice(("", "", "flow"))
+    if rng.random() < SWEEPS:  # last, so that the other draws stay the same
+        place = rng.randrange(len(jobs))
+        jobs[place] = replace(jobs[place], request=draw_sweep(rng))
     whole = Request(name="flow", components=(), jobs=tuple(jobs), on_failure=on_failure)
-    world.koalad.submit(whole, rng.choice(("", "", "flow")))
+    world.koalad.submit(whole, key)
 
 
 ALL: dict[str, tuple[Callable[[World, Random], None], int]] = {"submit_flow": (_submit_flow, 1)}

@@ -35,7 +35,8 @@ def reader(grid: CurrentGrid) -> Callable[[JobText], Request]:
         _check_order(found.order, orders)
         if job.notify is not None:
             found = replace(found, notify=read_notify(job.notify, "--notify"))
-        return with_staged(replace(found, labels=joined(found.labels, job.labels.items())))
+        jobs = tuple([replace(each, request=with_staged(each.request)) for each in found.jobs])
+        return with_staged(replace(found, labels=joined(found.labels, job.labels.items()), jobs=jobs))
 
     return read
 

@@ -17,6 +17,8 @@ from koalapy.languages.jobfile import (
     check_components,
 )
 from koalapy.languages.mapping import job_mapping
+from koalapy.languages.spaces import with_parameters
+from koalapy.languages.sweepfiles import OpenFile
 from koalapy.model.identity import MAX_COMPONENTS
 from koalapy.model.request import FlowJob, OnFailure, Request, WhenBusy
 from koalapy.model.sent import MOST_BYTES, why_not_sent
@@ -67,14 +69,6 @@ class FlowJobFile(JobKeys):
     )
 
     @model_validator(mode="after")
-    def _check_no_sweep(self) -> Self:
-        for key in ("parameters", "csv"):
-            if getattr(self, key):
-                advice = "Submit the sweep by itself; other jobs may wait for its id."
-                raise wrong("makes a sweep of a job in a flow, which cannot have one", advice, "not_in_flow", (key,))
-        return self
-
-    @model_validator(mode="after")
     def _check_jobs(self) -> Self:
         """A job has components, or jobs that a site runs."""
         if not self.jobs and not self.components:
@@ -119,8 +113,13 @@ def json_schema() -> dict[str, Any]:
     return json_schema_of(FlowFile)
 
 
-def flow_request(document: Document, directory: str, clusters: Collection[str] | None, name: str) -> Request:
-    """Return the request of a flow. `name`: for a flow without one. Raises RequestError, also for circles."""
+def flow_request(
+    document: Document, directory: str, clusters: Collection[str] | None, name: str, open_file: OpenFile | None
+) -> Request:
+    """Return the request of a flow. `name`: for a flow without one. Raises RequestError, also for circles.
+
+    `open_file` opens the files of the parameters of sweeps in it.
+    """
     flow = validate(FlowFile, document, {"clusters": clusters})
     return Request(
         name=flow.name or name,
@@ -130,29 +129,35 @@ def flow_request(document: Document, directory: str, clusters: Collection[str] |
         notify=None if flow.notify is None else notify_of(flow.notify),
         after=unique(flow.after),
         on_failure=flow.on_failure,
-        jobs=_parts(flow, document, directory),
+        jobs=_parts(flow, document, directory, open_file),
     )
 
 
-def _parts(flow: FlowFile | FlowJobFile, document: Document, directory: str, at: Path = ()) -> tuple[FlowJob, ...]:
+def _parts(
+    flow: FlowFile | FlowJobFile, document: Document, directory: str, open_file: OpenFile | None, at: Path = ()
+) -> tuple[FlowJob, ...]:
     """Return the jobs of a flow. `at`: its path in the document. Raises RequestError."""
     after = _prerequisites(flow, document, at)
     _refuse_circles(flow, after, document, at)
     found = []
     for place, (job, waits) in enumerate(zip(flow.jobs, after, strict=True)):
         here: Path = (*at, "jobs", place)
-        request = _subtree(job, document, directory, here) if job.jobs else job_request(job, job.name, directory)
+        if job.jobs:
+            request = _subtree(job, document, directory, open_file, here)
+        else:
+            request = job_request(job, job.name, directory)
+            request = with_parameters(request, job, document.inside(here), open_file)
         refuse_unsendable(request, document, here)
         found.append(FlowJob(request=request, after=waits))
     return tuple(found)
 
 
-def _subtree(job: FlowJobFile, document: Document, directory: str, at: Path) -> Request:
+def _subtree(job: FlowJobFile, document: Document, directory: str, open_file: OpenFile | None, at: Path) -> Request:
     """Return the request of a job that is a flow of its own at another site. Raises RequestError."""
     return Request(
         name=job.name, components=(), directory=directory, labels=tuple(job.labels.items()),
         notify=None if job.notify is None else notify_of(job.notify), on_failure=job.on_failure,
-        jobs=_parts(job, document, directory, at), site=job.site,
+        jobs=_parts(job, document, directory, open_file, at), site=job.site,
     )  # fmt: skip
 
 

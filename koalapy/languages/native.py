@@ -71,7 +71,7 @@ def request_of(
     """
     document = _override(document, overrides or {})
     if "jobs" in document.data:
-        return flow_request(document, directory, clusters, _name_of(document.source))
+        return flow_request(document, directory, clusters, _name_of(document.source), open_file)
     job = validate(JobFile, document, {"clusters": clusters})
     request = replace(job_request(job, job.name or _name_of(document.source), directory), after=unique(job.after))
     found = with_parameters(request, job, document, open_file)

@@ -1,6 +1,7 @@
 """The file of a flow: the jobs in it, the order that their names give, and the mistakes in it."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +10,11 @@ from job_languages import read_native as read
 from koalapy.languages.flow import json_schema
 from koalapy.languages.mapping import job_mapping
 from koalapy.languages.native import from_mapping
+from koalapy.languages.spaces import PARAMETER_WALLTIME
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.request import FOREVER, OnFailure, Request
+from koalapy.runtime.open_regular import open_regular
 
 ONE = "components: [{processors: 1, executable: hostname}]"
 
@@ -53,6 +56,32 @@ labels: {project: x}
     assert not found.components
 
 
+def test_a_job_may_be_a_sweep_whose_files_are_read_when_it_is_submitted(tmp_path: Path) -> None:
+    (tmp_path / "values").write_text("1\n2\n3\n")
+    found = read(
+        """
+jobs:
+  - {name: a, components: [{processors: 1, executable: hostname}]}
+  - name: swept
+    after: [a]
+    components: [{processors: 1, executable: solve, arguments: ["{x}", "{y}"]}]
+    parameters: {x: 1:4, y: "@values"}
+    order: back-home
+  - {name: last, after: [swept], components: [{processors: 1, executable: hostname}]}
+""",
+        "tree.yaml",
+        str(tmp_path),
+        None,
+        open_file=open_regular,
+    )
+    assert waits(found) == {"a": [], "swept": ["a"], "last": ["swept"]}
+    swept = found.jobs[1].request
+    assert swept.parameters is not None
+    assert (swept.parameters.count, swept.order, swept.stage_in) == (12, "back-home", ("values",))
+    assert swept.components[0].walltime == PARAMETER_WALLTIME
+    assert [job.request.parameters for job in found.jobs].count(None) == 2
+
+
 def test_a_flow_written_as_a_mapping_is_read_again_as_it_was() -> None:
     found = flow(
         "jobs: [{name: a, ONE}, {name: b, after: [a], ONE, on_error: forever}]\non_failure: stop\nafter: [4]\n"
@@ -74,7 +103,20 @@ def test_a_flow_written_as_a_mapping_is_read_again_as_it_was() -> None:
         ("jobs: [{ONE}]", ("jobs.0.name is missing",)),
         ("jobs: [{name: a, ONE}]\nstages: [[a], [a]]", ("tree.yaml:2:16: stages.1.0 is", "stands in stages.0")),
         ("jobs: [{name: a, ONE}]\nstages: [[x]]", ("stages.0.0 is", "no job")),
-        ("jobs: [{name: a, ONE, parameters: {x: [1]}}]", ("jobs.0.parameters makes a sweep",)),
+        (
+            "jobs:\n- {name: a, ONE}\n- {name: b, ONE, parameters: {x: [1]}}",
+            ("tree.yaml:3:79: jobs.1.parameters.x is used nowhere",),
+        ),
+        (
+            "jobs:\n- {name: a, components: [{processors: 2, executable: a, arguments: ['{x}']}], parameters: {x: 1}}",
+            ("tree.yaml:2:27: jobs.0.components.0.processors is 2, but each parameter is one process of 1",),
+        ),
+        ("jobs: [{name: a, ONE, combine: zip}]", ("jobs.0.combine needs parameters",)),
+        (
+            "jobs:\n- name: a\n  site: lyon\n  components: [{processors: 1, executable: a, arguments: ['{x}']}]\n"
+            "  parameters: {x: [1]}\n",
+            ("tree.yaml:2:3: jobs.0 is a sweep, which no other site runs",),
+        ),
         ("jobs: [{name: a, ONE, on_error: -1}]", ("jobs.0.on_error is -1",)),
         ("jobs: [{name: a, ONE}]\ncomponents: []", ("components",)),
         ("jobs: [{name: a, ONE}]\nafter: [a]", ("after.0 is",)),

@@ -10,11 +10,12 @@ from job_languages import read_rsl
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.job import Job
-from koalapy.model.request import Request
+from koalapy.model.request import FlowJob, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
-from koalapy.model.units import HOUR, SECOND, Duration, Instant
+from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
+from koalapy.world.random_sweeps import Parameter, sweep_of
 from koalapy.world.world import World
 
 SETTINGS = Settings(clusters=(ClusterSettings(name="alpha", batch="slurm"), ClusterSettings(name="beta", batch="sge")))
@@ -115,6 +116,33 @@ def test_a_flow_goes_on_where_it_was_when_koalad_is_killed(seconds: int) -> None
     found = spans(world, jobs)
     for first, then in ("ab", "ac", "bd", "cd", "be", "ce"):
         assert found[first][1] <= found[then][0]
+
+
+@pytest.mark.parametrize("seconds", range(0, 150, 13))
+def test_a_sweep_in_a_flow_takes_its_turn_and_keeps_it_when_koalad_is_killed(seconds: int) -> None:
+    world = World(3, settings=SETTINGS)
+    world.run_for(Duration(30 * SECOND))
+    before, after = (job.request for job in rsl("*(a)(b)").jobs)
+    swept = sweep_of([Parameter(Duration(5 * SECOND))] * 12, MINUTE)
+    jobs = (FlowJob(request=before), FlowJob(request=swept, after=(0,)), FlowJob(request=after, after=(1,)))
+    assert world.koalad.submit(Request(name="flow", components=(), jobs=jobs), key="flow")
+    world.run_for(Duration(seconds * SECOND))
+    world.koalad.kill()
+    world.koalad.start()
+    assert world.settle(HOUR)
+    (whole,) = [job for job in world.koalad.store.jobs() if job.flow is not None]
+    (sweep,) = world.koalad.store.sweeps()
+    assert (whole.state, sweep.state, sweep.part_of) == (JobState.DONE, JobState.DONE, whole.id)
+    assert (len(sweep.done), len(sweep.failed)) == (12, 0)
+    first, last = (world.koalad.store.job(JobId(whole.id + place)) for place in (1, 3))
+    assert first is not None
+    assert last is not None
+    (ended,) = [end for _, end in spans(world, {"a": first}).values()]
+    (began,) = [begin for begin, _ in spans(world, {"b": last}).values()]
+    tries = world.program_log.parameters.of(sweep.id)
+    assert sorted(each.number for each in tries) == list(range(1, 13))
+    assert ended <= min(each.began for each in tries)
+    assert max(each.ended for each in tries if each.ended is not None) <= began
 
 
 FIGURE_3 = f"""<coallocate name="climate-model">

@@ -34,20 +34,29 @@ class Plain(str):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The values of a file: dict, list, str, Plain and None. `origins` names the source of values from elsewhere."""
+    """The values of a file: dict, list, str, Plain and None. `origins` names the source of values from elsewhere.
+
+    `base`: the path of the part that the paths of `place` and `where` are relative to.
+    """
 
     source: str
     data: Any
     places: Mapping[Path, Place] = field(default_factory=dict)
     origins: Mapping[Path, str] = field(default_factory=dict)
+    base: Path = ()
+
+    def inside(self, path: Path) -> "Document":
+        """Return the document for mistakes of one part of it: the paths of its values begin there."""
+        return replace(self, base=(*self.base, *path))
 
     def place(self, path: Path) -> Place:
         """Return the place of the value or its key, or of what contains it; none if the values come from no file."""
-        return next((self.places[start] for start in _prefixes(path) if start in self.places), Place())
+        starts = _prefixes((*self.base, *path))
+        return next((self.places[start] for start in starts if start in self.places), Place())
 
     def where(self, path: Path) -> str:
         """Return the place of the value, such as `grid.yaml:12:5`, or its other origin."""
-        for start in _prefixes(path):
+        for start in _prefixes((*self.base, *path)):
             if start in self.origins:
                 return self.origins[start]
         return self.place(path).of(self.source)

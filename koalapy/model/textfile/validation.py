@@ -78,7 +78,7 @@ def _refusal(document: Document, problems: Sequence[Problem], count: int) -> Req
 
 
 def _sentence(document: Document, problem: Problem) -> str:
-    name = dotted(problem.path)
+    name = dotted((*document.base, *problem.path))
     return f"{document.where(problem.path)}: {f'{name} ' if name else 'the file '}{problem.what}."
 
 

@@ -157,6 +157,39 @@ def test_a_large_flow_is_shown_in_parts(koala: Any, shell: Shell) -> None:
     koala("show", whole + 1, "--skip", 1).refused(2, f"Job {whole + 1} is not a flow.")
 
 
+def test_a_job_of_a_flow_may_be_a_sweep(koala: Any, shell: Shell, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    made = {"name": "make", "components": [shell("echo 42 > made.txt")], "stage_out": ["made.txt"]}
+    swept = {
+        "name": "swept", "after": ["make"], "stage_in": ["made.txt"], "parameters": {"x": "1:3"},
+        "components": [shell(f"echo $(cat made.txt)-{{x}} >> {trace}")],
+    }  # fmt: skip
+    last = {"name": "last", "after": ["swept"], "components": [shell(f"echo last >> {trace}")]}
+    file = koala.write("tree.yaml", {"jobs": [last, swept, made]})
+    checked = koala("submit", file, "--check")
+    assert checked.status == 0, checked
+    answer = koala("submit", file, "--wait", "--json")
+    assert answer.status == 0, answer
+    whole = answer.document["id"]
+    *of_sweep, end = trace.read_text().split()
+    assert (sorted(of_sweep), end) == (["42-1", "42-2", "42-3"], "last")
+    assert states(koala, whole) == {"make": "done", "swept": "done", "last": "done"}
+    assert "3/3 done" in koala("show", whole).out
+    with koala.client() as grid:
+        sweep = next(job for job in grid.flow(whole) if job["name"] == "swept")
+    assert len(koala("results", sweep["id"]).out.splitlines()) == 4
+    slow = {**swept, "components": [shell("sleep 10{x}")], "after": [], "stage_in": []}
+    again = koala("submit", koala.write("tree.yaml", {"jobs": [slow, last]}), "--json").document["id"]
+    koala.until(lambda: states(koala, again)["swept"] == "running")
+    assert koala("hold", again).status == 0
+    koala.until(lambda: states(koala, again) == {"swept": "held", "last": "held"})
+    assert koala("release", again).status == 0
+    koala.until(lambda: states(koala, again) == {"swept": "running", "last": "blocked"})
+    assert koala("cancel", again).status == 0
+    assert koala.end(again)["state"] == "cancelled"
+    assert states(koala, again) == {"swept": "cancelled", "last": "cancelled"}
+
+
 def test_a_check_shows_the_flow_and_submits_nothing(koala: Any, shell: Shell) -> None:
     before = koala.ids()
     jobs = {"a": ("true", []), "b": ("true", ["a"])}
