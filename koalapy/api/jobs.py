@@ -83,15 +83,17 @@ def _add_queries(app: FastAPI, service: Service) -> None:
         id: Annotated[list[int] | None, Query()] = None,
         label: Annotated[list[str] | None, Query(description="KEY, or KEY=VALUE; a job has all of them")] = None,
         flow: Annotated[int | None, Query(description="id of a flow, whose jobs are wanted")] = None,
+        parts: Annotated[bool, Query(description="false: without the jobs of flows")] = True,
     ) -> answers.JobsAnswer:
-        """List jobs by id, final ones included; `state`, `id`, `label` and `flow` select among them."""
+        """List jobs by id, final ones included; `state`, `id`, `label`, `flow` and `parts` select among them."""
         wanted = [wanted_label(each) for each in label or ()]
         if flow is not None:
             ids = None if id is None else set(id)
             stored = [each for each in service.jobs_of_flow(JobId(flow), state) if ids is None or each.id in ids]
         else:
             stored = service.all_work(state, None if id is None else [JobId(each) for each in id])
-        found = [each for each in stored if has_labels(each.request.labels, wanted)]
+        among = [each for each in stored if parts or each.part_of is None]
+        found = [each for each in among if has_labels(each.request.labels, wanted)]
         return documents.jobs(found, service.transfers([each.id for each in found]))
 
     @app.get("/v1/wait")

@@ -71,9 +71,12 @@ def jobs(
 
         def find() -> list[Document]:
             states = [str(each) for each in state or ()]
-            found = koalad.flow(flow, states) if flow is not None else koalad.jobs(states, labels=label or ())
-            hidden = flow is None and not (json or state or label or name is not None or cluster is not None)
-            return [job for job in found if _is_wanted(job, after, name, cluster) and not (hidden and job["part_of"])]
+            if flow is not None:
+                found = koalad.flow(flow, states)
+            else:
+                parts = bool(json or state or label or name is not None or cluster is not None)
+                found = koalad.jobs(states, labels=label or (), parts=parts)
+            return [job for job in found if _is_wanted(job, after, name, cluster)]
 
         if watch:
             return _watch(find, _LAST if last is None else last)

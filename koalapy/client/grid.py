@@ -183,13 +183,19 @@ class Grid:
         return cast("answers.CheckAnswer", post(self._calls, "/v1/jobs/check", {"jobs": bodies}))
 
     def jobs(
-        self, states: Sequence[str] = (), ids: Sequence[int] = (), labels: Sequence[str] = ()
+        self,
+        states: Sequence[str] = (),
+        ids: Sequence[int] = (),
+        labels: Sequence[str] = (),
+        *,
+        parts: bool = True,
     ) -> list[answers.Job]:
         """List jobs by id, final ones included. `states`, `ids` and `labels` select among them.
 
-        A label is KEY or KEY=VALUE; a job has all of them.
+        A label is KEY or KEY=VALUE; a job has all of them. `parts`: the jobs of flows too.
         """
         wanted = [("state", state) for state in states] + [("label", label) for label in labels]
+        wanted += [] if parts else [("parts", "false")]
         found: list[answers.Job] = []
         for some in _chunks(sorted(set(ids))) or [[]]:
             parameters = wanted + [("id", str(job)) for job in some]
