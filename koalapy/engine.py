@@ -187,7 +187,7 @@ class Engine:
         self.core = core = Core(settings, snapshot)
         newest = JobId(snapshot.counters.next_job - 1)
         self._policies = policies
-        core.neighbours.policies = policies.sites
+        core.neighbours.policies, core.neighbours.placement = policies.sites, policies.placement
         self._passes = Passes(core.queue, core.information, settings, policies, newest, core.matching)
         self._run_list_step = RunListStep(core)
         self._expiry: Instant | None = None  # when the first measurement becomes too old while jobs wait

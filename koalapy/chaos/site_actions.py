@@ -1,7 +1,8 @@
 """Actions in a world of several sites: users with jobs that are larger than their site, links that fail, and people
 who end leases."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from random import Random
 from types import MappingProxyType
 
@@ -15,11 +16,13 @@ from koalapy.model.request import ComponentRequest, Request, RetryOn
 from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.views.leases import leases
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
-from koalapy.world.random_streams import between
+from koalapy.world.random_streams import between, stream
+from koalapy.world.random_sweeps import draw_sweep
 from koalapy.world.sites import SimSites
 from koalapy.world.world import World
 
 _SPREAD = 8  # several sites have many events that are nobody's action
+GAP = 400  # mean number of events between two actions beside the plan
 LARGEST = 24  # processors that a site with wide nodes has at least, and may lend
 
 Act = Callable[[SimSites, Random], None]
@@ -41,6 +44,35 @@ def _submit_large(sites: SimSites, rng: Random) -> None:
     )
     retry_on = (RetryOn.LOST, RetryOn.KILLED)
     sites.worlds[name].koalad.submit(Request(name="large", components=(component,), retry_on=retry_on))
+
+
+def _submit_mixed(sites: SimSites, rng: Random) -> None:
+    """Submit a job of several components, of which its site has processors for some; one may name its cluster."""
+    world = rng.choice(list(sites.worlds.values()))
+    own = {name: size for name, size in world.sizes.items() if lease_of_cluster(name) is None}
+    cluster, size = rng.choice(list(own.items()))
+    kept = [rng.randint(1, min(size, LARGEST // 3)) for _ in range(rng.choice((1, 1, 2)))]
+    borrowed = rng.randint(1, LARGEST - sum(kept))
+    program = arguments_of(Behaviour(runs=between(rng, *_RUNS), deaf=rng.random() < 0.1))
+    named = rng.random() < 0.3
+    components = [
+        ComponentRequest(
+            processors=processors, executable=EXECUTABLE, arguments=program, walltime=Duration(3 * MINUTE),
+            cluster=cluster if named and not index else None,
+        )
+        for index, processors in enumerate([*kept, borrowed])
+    ]  # fmt: skip
+    retry_on = (RetryOn.LOST, RetryOn.KILLED)
+    world.koalad.submit(
+        Request(name="mixed", components=tuple(components), retry_on=retry_on, communication=rng.random() < 0.5)
+    )
+
+
+def _submit_sweep(sites: SimSites, rng: Random) -> None:
+    """Submit a sweep at a site that borrows for sweeps, if there is one."""
+    worlds = [each for each in sites.worlds.values() if each.settings.borrow and each.settings.borrow.sweeps]
+    if worlds:
+        rng.choice(worlds).koalad.submit(draw_sweep(rng))
 
 
 def _sizes(world: World) -> list[int]:
@@ -101,6 +133,7 @@ USERS: dict[str, tuple[Act, int]] = {
     "end_lease": (_end_lease, 1),
     **{name: (_at_one_site(user_actions.ALL[name][0]), weight) for name, weight in _OTHER_USERS.items()},
 }
+BESIDE: dict[str, tuple[Act, int]] = {"submit_mixed": (_submit_mixed, 2), "submit_sweep": (_submit_sweep, 1)}
 LINKS: dict[str, tuple[Act, int]] = {
     "link_cut": (_link_cut, 12),
     "link_stalls": (_link_stalls, 6),
@@ -111,7 +144,7 @@ FAULTS: dict[str, tuple[Act, int]] = {
     **LINKS,
     **{name: (_at_one_site(act), weight) for name, (act, weight) in faults.ALL.items()},
 }
-_ACTS = {name: act for name, (act, _) in (USERS | FAULTS).items()}
+_ACTS = {name: act for name, (act, _) in (USERS | BESIDE | FAULTS).items()}
 
 
 def schedule_of_sites(
@@ -123,7 +156,16 @@ def schedule_of_sites(
     """
     users = {name: weight for name, (_, weight) in USERS.items()} | dict(more)
     weights = {name: weight for name, (_, weight) in FAULTS.items() if not chosen or name in chosen}
-    return plan(seed, events, users, weights, mixed=not chosen, spread=_SPREAD)
+    planned = plan(seed, events, users, weights, mixed=not chosen, spread=_SPREAD)
+    return sorted([*planned, *_beside(seed, events)], key=attrgetter("at"))
+
+
+def _beside(seed: int, events: int) -> Iterator[Action]:
+    """Draw the actions beside the plan from a stream of their own, so that the other draws do not change."""
+    rng, at = stream(seed, "chaos/beside"), 0
+    weights = [weight for _, weight in BESIDE.values()]
+    while (at := at + 1 + int(rng.expovariate(1 / GAP))) < events:
+        yield Action(at, rng.choices(list(BESIDE), weights)[0], rng.getrandbits(32))
 
 
 def perform_at_sites(sites: SimSites, action: Action) -> None:

@@ -46,6 +46,7 @@ class Promise(StrEnum):
     CHARGES = "both ends of a link agree on what was lent"
     AFTER_LEASE = "nothing of a borrower runs after the end of its lease"
     SERVED = "no request of a neighbour is served twice"
+    KEPT = "no parameter of a sweep is lost with a lease"
 
 
 class Violation(Exception):

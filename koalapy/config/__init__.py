@@ -1,7 +1,7 @@
 """The grid file: its schema, defaults and errors, and the values that other packages read from it. No I/O."""
 
 from koalapy.config.connect import Command, ConnectError, Connection, Docker, Leased, Local, Pilot, Ssh, parse_connect
-from koalapy.config.convert import cluster_config, engine_settings
+from koalapy.config.convert import borrow_of, cluster_config, engine_settings
 from koalapy.config.difference import AT_START, Changed, Difference, difference
 from koalapy.config.load import json_schema, read_cluster, read_grid, with_clusters
 from koalapy.config.pilots import inside, leased, lent_config, pilot_rules, with_isolation
@@ -25,6 +25,7 @@ __all__ = [
     "Pilot",
     "Site",
     "Ssh",
+    "borrow_of",
     "cluster_config",
     "difference",
     "engine_settings",

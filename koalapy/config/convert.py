@@ -48,7 +48,7 @@ def engine_settings(grid: GridFile) -> Settings:
         scavenging=Scavenging(**dict(grid.scavenging)),
         preempt=Preempt(**dict(grid.scheduling.preempt)),
         lend=_lend(grid.site),
-        borrow=_borrow(grid.site),
+        borrow=borrow_of(grid.site),
         run=_run(grid.site),
         delegation=_delegation(grid.site),
     )
@@ -67,8 +67,11 @@ def _lend(site: Site | None) -> Lend | None:
     )  # fmt: skip
 
 
-def _borrow(site: Site | None) -> Borrow | None:
-    return None if site is None or site.borrow is None else Borrow(**dict(site.borrow))
+def borrow_of(site: Site | None) -> Borrow | None:
+    """Return what the grid file has of borrowing; None without that section."""
+    if site is None or site.borrow is None:
+        return None
+    return Borrow(**{**dict(site.borrow), "networks": tuple(site.borrow.networks.items())})
 
 
 def _run(site: Site | None) -> RunTerms | None:

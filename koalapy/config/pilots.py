@@ -8,6 +8,7 @@ from koalapy.config.convert import cluster_config
 from koalapy.config.scavenging import Scavenge
 from koalapy.config.schema import Cluster, GridFile
 from koalapy.model.identity import JobId
+from koalapy.model.lease import LeasedCluster
 from koalapy.model.pilot import PilotRule, pilot_cluster
 from koalapy.model.request import Isolate, PilotTerms
 
@@ -49,19 +50,21 @@ def inside(around: Cluster, job: JobId, terms: PilotTerms) -> Cluster:
 def lent_config(grid: GridFile, cluster: str, job: JobId, terms: PilotTerms) -> dict[str, Any]:
     """Return the fields by which this lender's KCM on a lease knows its cluster; see `cluster_config`.
 
-    `cluster`: that on which the job of the lease's pilot runs. The shared directory is not the lease's own.
+    `cluster`: that on which the job of the lease's pilot runs. The shared directory is not the lease's own. Launchers
+    of the borrower's sweeps are taken if no program is isolated.
     """
     name, around = pilot_cluster(job), grid.clusters[cluster]
     alone = grid.model_copy(update={"clusters": {name: inside(around, job, terms)}})
-    return cluster_config(alone, name)
+    return cluster_config(alone, name) | {"launchers": terms.isolate is Isolate.NONE}
 
 
-def leased(lender: str, number: int) -> Cluster:
-    """Return the cluster that this lease of another site is.
+def leased(lease: LeasedCluster) -> Cluster:
+    """Return the cluster that a lease of another site is.
 
-    Its lender has started the KCM there, which knows the directory and the rest.
+    Its lender has started the KCM there, which knows the directory and the rest. Sweeps are placed there if it was
+    requested for one.
     """
     values: dict[str, Any] = {
-        "batch": "allocation", "connect": (Leased(lender, number).text,), "network": f"{lender}:{number}",
+        "batch": "allocation", "connect": (Leased(lease.lender, lease.number).text,), "network": lease.network,
     }  # fmt: skip
-    return Cluster.model_construct(**values, scavenge=Scavenge(off=True))
+    return Cluster.model_construct(**values, scavenge=Scavenge(off=not lease.sweeps))

@@ -328,6 +328,16 @@ class GridFile(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_networks(self) -> Self:
+        borrow = self.site.borrow if self.site is not None else None
+        for neighbour, network in borrow.networks.items() if borrow is not None else ():
+            if all(network != each.network for each in self.clusters.values()):
+                what = f"is {network}, a network that no cluster of this file is in"
+                advice = "Name the `network` of those clusters whose nodes its nodes reach."
+                raise wrong(what, advice, at=("site", "borrow", "networks", neighbour))
+        return self
+
+    @model_validator(mode="after")
     def _check_pilots(self) -> Self:
         for name in self.pilots:
             if name not in self.clusters:

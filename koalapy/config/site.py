@@ -191,6 +191,11 @@ class Borrowing(Section):
     again: Annotated[Span, lasting(SECOND)] = Field(
         default=ASK_AGAIN, description="a neighbour that refused a job is asked again after so long"
     )
+    networks: Annotated[dict[GridName, GridName], BeforeValidator(as_mapping)] = Field(
+        default_factory=dict,
+        description="by neighbour the network of this grid whose nodes reach that neighbour's, and are reached by them",
+    )
+    sweeps: Flag = Field(default=False, description="for sweeps that find no idle nodes too, after all jobs")
 
 
 class Delegating(Section):

@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from koalapy.model.events import NeighbourEvent, NeighbourJoined, NeighbourMessage
-from koalapy.model.lease import Lease, Origin, SeenRequest
+from koalapy.model.identity import JobId
+from koalapy.model.lease import Lease, Origin, SeenRequest, SweepWish
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import Instant
+from koalapy.policies.placement import PlacementPolicy, worst_fit
 from koalapy.policies.sites import SitePolicies
 
 
@@ -21,7 +23,9 @@ class Neighbours:
     `idle_since`: by cluster the borrowed leases on which nothing runs, since when. `asked`: the requests so far.
     `came_at`: when each neighbour's requests of the past minute came, the oldest first.
     `seen`: the requests of neighbours in the past hour, the oldest first; the store has them too. `match_at`: when
-    requests that wait are served. `policies`: those that the grid file names.
+    requests that wait are served. `policies`: those that the grid file names. `placement`: that of the scheduler, by
+    which parts of jobs are found. `wishes`: what sweeps would borrow, in their order; `lacking_since`: since when they
+    find no idle nodes.
     `exposed_until`: the clusters whose nodes could not isolate programs; until then they lend nothing.
 
     After a restart of koalad the counts of `came_at` begin anew, and so do the waits of `exposed_until`: at worst a
@@ -43,6 +47,9 @@ class Neighbours:
         self.seen: dict[Origin, Instant] = {each.origin: each.at for each in seen}
         self.match_at: Instant | None = None
         self.policies = SitePolicies()
+        self.placement: PlacementPolicy = worst_fit
+        self.wishes: tuple[SweepWish, ...] = ()
+        self.lacking_since: dict[JobId, Instant] = {}
 
     def inherit(self, before: "Neighbours") -> None:
         """Take over the sessions of the engine that this one replaces."""

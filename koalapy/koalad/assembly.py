@@ -10,6 +10,7 @@ import structlog
 from koalapy.api.jobs import Reader
 from koalapy.config import (
     GridFile,
+    borrow_of,
     engine_settings,
     inside,
     leased,
@@ -31,7 +32,7 @@ from koalapy.model.change import Change, Snapshot
 from koalapy.model.errors import OurError, RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Counters
-from koalapy.model.lease import is_held, lease_cluster
+from koalapy.model.lease import is_held
 from koalapy.model.pilot import pilot_cluster
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
@@ -437,8 +438,8 @@ def _with_pilots(grid: GridFile, snapshot: Snapshot, store: Store) -> GridFile:
 
 def _with_leases(grid: GridFile, snapshot: Snapshot) -> GridFile:
     """Return the grid with the leases that a former koalad had, and those on which attempts of jobs are known."""
-    held = leases_held(snapshot.neighbours, _known_attempts(snapshot))
-    return with_clusters(grid, {lease_cluster(*each): leased(*each) for each in held})
+    held = leases_held(snapshot.neighbours, _known_attempts(snapshot), borrow_of(grid.site))
+    return with_clusters(grid, {each.name: leased(each) for each in held})
 
 
 def _known_attempts(snapshot: Snapshot) -> list[Attempt]:

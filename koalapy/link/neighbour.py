@@ -255,7 +255,7 @@ def _body(command: NeighbourCommand) -> Any:
             per_node, memory = command.processors_per_node or 0, command.memory or 0
             return LeaseRequest(
                 command.lease, command.processors, command.walltime, *command.origin, command.dttl, command.within,
-                per_node, memory, command.user, command.name,
+                per_node, memory, command.user, command.name, command.launchers,
             )  # fmt: skip
         case CancelRequest():
             return LeaseCancel(command.lease)
@@ -287,7 +287,7 @@ def _event(neighbour: str, instance: str, number: int, body: Any) -> NeighbourEv
                 **of, lease=body.lease, processors=body.processors, walltime=Duration(body.walltime),
                 origin=Origin(body.site or neighbour, body.request, body.round), dttl=body.dttl,
                 within=Duration(body.within), processors_per_node=body.per_node or None, memory=body.memory or None,
-                user=body.user, name=body.name,
+                user=body.user, name=body.name, launchers=body.launchers,
             )  # fmt: skip
         case LeaseCancel():
             return RequestCancelled(**of, lease=body.lease)

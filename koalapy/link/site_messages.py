@@ -70,7 +70,8 @@ class LeaseRequest(NamedTuple):
     """The body of a DelegateRequest. `walltime`, `within`: microseconds.
 
     `per_node`, `memory` (bytes a processor): 0 for any. `site`, `request` and `round` are the request's origin; its
-    site is '' if it is the sender. `user`, `name`: of the job for which it is, for the lender's accounts.
+    site is '' if it is the sender. `user`, `name`: of the job for which it is, for the lender's accounts. `launchers`:
+    whether it is for Launchers of a sweep.
     """
 
     lease: Number
@@ -85,6 +86,7 @@ class LeaseRequest(NamedTuple):
     memory: Count = 0
     user: Line = ""
     name: Line = ""
+    launchers: bool = False
 
 
 class LeaseCancel(NamedTuple):

@@ -210,7 +210,7 @@ class DelegateRequest:
 
     `memory`: bytes per processor. `origin`: the request as all sites know it; its site is '' if it is this one. `dttl`:
     the links that it may pass beyond the neighbour. `within`: how long an answer is waited for. `user`, `name`: of the
-    job for which it is.
+    job for which it is. `launchers`: as in Wanted.
     """
 
     neighbour: str
@@ -224,6 +224,7 @@ class DelegateRequest:
     memory: int | None = None
     user: str = ""
     name: str = ""
+    launchers: bool = False
 
 
 @fast_frozen

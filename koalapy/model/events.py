@@ -171,6 +171,7 @@ class RequestDelegated:
     memory: int | None = None
     user: str = ""
     name: str = ""
+    launchers: bool = False
 
 
 @fast_frozen

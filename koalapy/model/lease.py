@@ -1,5 +1,6 @@
 """A lease: processors of a lender, held by one pilot there, that are a cluster of the borrower until it ends."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -65,13 +66,17 @@ class Borrow:
     """The conduct of a job that does not fit: once it has waited for `after`, neighbours are asked for it.
 
     `processors`: the most that are borrowed at a time; None for no bound. `idle`: a lease on which nothing runs for so
-    long is returned. `again`: a neighbour that could not serve a job is asked for it again after so long.
+    long is returned. `again`: a neighbour that could not serve a job is asked for it again after so long. `networks`:
+    (neighbour, network of this grid) for each neighbour whose nodes are reached from that network's. `sweeps`: whether
+    neighbours are asked for nodes for sweeps too.
     """
 
     after: Duration = BORROW_AFTER
     processors: int | None = None
     idle: Duration = LEASE_IDLE
     again: Duration = ASK_AGAIN
+    networks: tuple[tuple[str, str], ...] = ()
+    sweeps: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +129,24 @@ class SeenRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """The processors that one lease must have to serve a job, and for how long. `memory`: bytes per processor."""
+    """The processors that one lease must have to serve a job, and for how long. `memory`: bytes per processor.
+
+    `launchers`: whether it is for a sweep, whose Launchers are not isolated.
+    """
 
     processors: int
     walltime: Duration
     processors_per_node: int | None = None
     memory: int | None = None
+    launchers: bool = False
+
+
+class SweepWish(NamedTuple):
+    """A wish of a sweep to borrow now. `want`: with the processors of all its waiting parameters. `unit`: of one."""
+
+    sweep: JobId
+    want: Wanted
+    unit: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +175,9 @@ class Lease:
     borrows of the other. `beyond`: the neighbour and number of the other record. `asked`: the request, at a lender.
     `length`: the links of the chain from where the processors are to here. `why`: why this site ends it.
     `round`: at the borrower, see Origin. `revoked_until`: its lender takes it back, and ends it then. `user`, `name`:
-    of the job for which it was requested, as the site of that job reports them.
+    of the job for which it was requested, as the site of that job reports them. `components`: at the borrower those of
+    its job for which it was requested; none if they are all. `sweeps`: at the borrower `job` is a sweep, and sweeps are
+    placed there.
     """
 
     number: int
@@ -177,6 +196,8 @@ class Lease:
     revoked_until: Instant | None = None
     user: str = ""
     name: str = ""
+    components: tuple[int, ...] = ()
+    sweeps: bool = False
 
     @property
     def is_undecided(self) -> bool:
@@ -212,28 +233,65 @@ def is_held(cluster: str) -> bool:
     return "~" in cluster
 
 
+class LeasedCluster(NamedTuple):
+    """A borrowed lease as a cluster. `network`: that of its nodes; see `lease_network`. `sweeps`: see Lease."""
+
+    lender: str
+    number: int
+    network: str
+    sweeps: bool = False
+
+    @property
+    def name(self) -> str:
+        return lease_cluster(self.lender, self.number)
+
+
+def lease_network(borrow: Borrow | None, lender: str, number: int, length: int) -> str:
+    """Return the network of a lease: that of this grid from which the lender's own nodes are reached, or one apart.
+
+    `length`: the links of its chain. The nodes of sites beyond a neighbour are in networks apart.
+    """
+    known = {} if borrow is None or length != 1 else dict(borrow.networks)
+    return known.get(lender, f"{lender}:{number}")
+
+
 def wanted(request: Request, barrier_timeout: Duration) -> Wanted | Reason:
     """Return what a lease for the whole job must have; or why no lease can serve it."""
-    components = request.components
-    if request.dttl == 0:
-        return _unfit("It has the DTTL 0.")
-    if request.pilot is not None or request.parameters is not None or request.jobs:
-        return _unfit("Only a job of components can be placed on borrowed processors.")
-    if any(each.cluster for each in components):
-        return _unfit("A component names a cluster.")
-    if any(each.requirements or each.spread for each in components):
-        return _unfit("It has requirements, or a component that may be spread.")
-    if any(each.gpus or each.exclusive or each.queue or each.constraint or each.native for each in components):
-        return _unfit("It asks for GPUs, whole nodes, a queue or a constraint, which a lease does not have.")
+    reason = why_not_at_all(request) or next(filter(None, map(why_kept, request.components)), None)
+    return reason or wanted_for(request.components, request.processors, barrier_timeout)
+
+
+def wanted_for(components: Sequence[ComponentRequest], processors: int, barrier_timeout: Duration) -> Wanted:
+    """Return what a lease of so many processors must have so that these components can run there."""
     per_node = {each.processors_per_node for each in components}
     memory = [each.memory_per_processor or 0 for each in components]
     longest = max(each.walltime for each in components)
     return Wanted(
-        processors=sum(each.processors for each in components),
+        processors=processors,
         walltime=Duration(longest + barrier_timeout + _MARGIN),
         processors_per_node=per_node.pop() if len(per_node) == 1 else None,
         memory=max(memory) or None,
     )
+
+
+def why_not_at_all(request: Request) -> Reason | None:
+    """Return why no lease can serve any part of the job; None if one may."""
+    if request.dttl == 0:
+        return _unfit("It has the DTTL 0.")
+    if request.pilot is not None or request.parameters is not None or request.jobs:
+        return _unfit("Only a job of components can be placed on borrowed processors.")
+    return None
+
+
+def why_kept(component: ComponentRequest) -> Reason | None:
+    """Return why no lease can serve the component, which needs this site's own clusters; None if one can."""
+    if component.cluster:
+        return _unfit("A component names a cluster.")
+    if component.requirements:
+        return _unfit("It has requirements.")
+    if component.gpus or component.exclusive or component.queue or component.constraint or component.native:
+        return _unfit("It asks for GPUs, whole nodes, a queue or a constraint, which a lease does not have.")
+    return None
 
 
 def _unfit(what: str) -> Reason:

@@ -44,7 +44,7 @@ from koalapy.grid_change import (
 )
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.identity import JobId
-from koalapy.model.lease import lease_cluster, lease_of_cluster
+from koalapy.model.lease import LeasedCluster, lease_of_cluster
 from koalapy.model.pilot import job_of_pilot, pilot_cluster
 from koalapy.model.request import PilotTerms
 from koalapy.model.settings import Settings
@@ -153,14 +153,14 @@ class GridChanges:
         self._make(joined)
         _LOG.info("pilot_joined", cluster=name, on=on)
 
-    def join_lease(self, lender: str, number: int) -> None:
+    def join_lease(self, lease: LeasedCluster) -> None:
         """Make a lease a cluster. Nothing happens if it is one; it is not kept, as above. Raises KoalaError."""
-        name = lease_cluster(lender, number)
+        name = lease.name
 
         def joined() -> Change[Kept] | None:
             if name in self._grid.file.clusters:
                 return None
-            file = with_clusters(self._grid.file, {name: leased(lender, number)})
+            file = with_clusters(self._grid.file, {name: leased(lease)})
             return Change(after=self._grid_of(file, self._contents), joining=(name,))
 
         self._make(joined)

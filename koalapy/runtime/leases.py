@@ -107,8 +107,8 @@ class Leases:
         due = self._loop.ask(lambda engine: lease_upkeep(engine, joined))
         for name in due.leave:
             self._changes.leave_held(name)
-        for lender, number in due.join:
-            self._changes.join_lease(lender, number)
+        for cluster in due.join:
+            self._changes.join_lease(cluster)
         for lease in due.examine:
             self._begin_to_examine(lease)
         return _LOOK_S if joined or due.join or due.examine else None

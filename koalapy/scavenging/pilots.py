@@ -83,14 +83,14 @@ def node_request(sweep: Sweep, cluster: ClusterSettings, size: int, settings: Se
         processors_per_node=size,
         cluster=cluster.name,
         launch=Launch.ONCE,
-        walltime=_walltime(template, settings.scavenging),
+        walltime=launcher_walltime(template, settings.scavenging),
         queue=cluster.scavenge.queue or template.queue,
         qos=cluster.scavenge.qos or template.qos,
         optional=False,
     )
 
 
-def _walltime(template: ComponentRequest, rules: Scavenging) -> Duration:
+def launcher_walltime(template: ComponentRequest, rules: Scavenging) -> Duration:
     """Return the walltime of a pilot.
 
     It is enough for one parameter that uses up its own walltime and grace. Otherwise such a parameter would be begun

@@ -1,6 +1,7 @@
 """The control of sweeps beside the scheduler: after every step of the engine, it admits, grows, shrinks and feeds."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from koalapy.coallocation.stop import code_and_message, stop_sweep
 from koalapy.core.core import Core
@@ -26,6 +27,7 @@ from koalapy.scavenging import (
     policy_calls,
     reclaim,
     shares,
+    wishes,
 )
 from koalapy.scavenging.idle_nodes import IdleNodes, Nodes
 from koalapy.scavenging.pilots import launch, owner_of, starts_until, staying, stop_pilot
@@ -88,8 +90,10 @@ class Scavenger:
     # ---- steps
 
     def step(self, now: Instant) -> None:
-        if not self._core.records.sweeps and not self._core.nodes_changed:
-            return
+        if not self._core.records.sweeps:
+            wishes.forget(self._core)
+            if not self._core.nodes_changed:
+                return
         feeding.begin(self._core)
         self._note_suspensions(now)
         for sweep in self._sweeps():
@@ -106,7 +110,12 @@ class Scavenger:
             feeding.recall(self._core, sweep)
             needed = shares.nodes_wanted(self._core, sweep)
             reclaim.stop_idlers(self._core, now, sweep, feeding.idlers(self._core, sweep, needed))
+        barred = partial(self._barred, now)
+        wishes.note_wishes(self._core, now, self._active(), self._idle_nodes.nodes, barred)
         self._wakeup = min(self._moments(now), default=None)
+
+    def _barred(self, now: Instant, sweep: Sweep) -> Sequence[str]:
+        return feasibility.barred(self._core, now, sweep, self._idle_nodes.idle)
 
     def _note_suspensions(self, now: Instant) -> None:
         turned, self._core.pilots.turned = self._core.pilots.turned, []
@@ -183,7 +192,7 @@ class Scavenger:
         return [self._claimant(now, sweep) for sweep in self._active()]
 
     def _claimant(self, now: Instant, sweep: Sweep) -> RunnerShare:
-        barred = feasibility.barred(self._core, now, sweep, self._idle_nodes.idle)
+        barred = list(self._barred(now, sweep))
         avoided, wrong = self._avoided(sweep)
         self._report_policy_error(now, sweep.id, "what its order stays away from", wrong)
         barred += avoided

@@ -6,8 +6,8 @@ from functools import partial
 
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import Placement, PolicyFailed, shortest_queue
-from koalapy.broker.fit import misfits
-from koalapy.broker.groups import choices, fits, has_choices, of_choice
+from koalapy.broker.fit import misfit, misfits
+from koalapy.broker.groups import choices, fits, has_choices, is_spread, of_choice
 from koalapy.broker.placement_cache import PlacementCache
 from koalapy.broker.shape import Shape
 from koalapy.broker.suitability import EVERY_CLUSTER, Suitability
@@ -19,7 +19,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import JobId
 from koalapy.model.job import Choice, Job
-from koalapy.model.lease import Wanted, wanted
+from koalapy.model.lease import Borrow, Wanted, wanted, why_kept, why_not_at_all
 from koalapy.model.request import Request, WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
@@ -174,7 +174,7 @@ def _decide(
         decision = start(job, shape, availability, cache, excluded, suitability)
         if decision is not None:
             return decision
-    too_small = waiting.recheck and not may_be_borrowed(job.request, settings)
+    too_small = waiting.recheck and not may_be_borrowed(job.request, settings, availability)
     if too_small and cache.never_fits(job.request, shape, availability, anew=newest is None or job.id > newest):
         return Reject(job.id, too_large(job.request, availability.summaries))
     if not _may_queue(now, waiting, availability, settings):
@@ -183,13 +183,30 @@ def _decide(
     return Claim(job.id, placement, patient=True) if placement is not None else None
 
 
-def may_be_borrowed(request: Request, settings: Settings) -> bool:
-    """Return whether neighbouring sites may serve a job that is too large for this one."""
+def may_be_borrowed(request: Request, settings: Settings, availability: Availability) -> bool:
+    """Return whether neighbouring sites may serve a job that is too large for this one, or the rest of it."""
     borrow = settings.borrow
     if borrow is None:
         return False
     want = wanted(request, settings.barrier_timeout)
-    return isinstance(want, Wanted) and (borrow.processors is None or want.processors <= borrow.processors)
+    if isinstance(want, Wanted) and (borrow.processors is None or want.processors <= borrow.processors):
+        return True
+    return _may_be_borrowed_in_part(request, borrow, availability)
+
+
+def _may_be_borrowed_in_part(request: Request, borrow: Borrow, availability: Availability) -> bool:
+    """Return whether the clusters and a lease may serve the job together, as far as their sizes alone show that."""
+    if why_not_at_all(request) is not None or (request.communication and not borrow.networks):
+        return False
+    needed = [each for each in request.components if not each.optional]
+    kept = [each for each in needed if why_kept(each) is not None]
+    if len(kept) == len(needed) or (len(request.components) == 1 and not is_spread(request)):
+        return False
+    there = availability.whole()
+    lacking = sum(each.processors for each in needed) - sum(there.idle.values())
+    if borrow.processors is not None and lacking > borrow.processors:
+        return False
+    return all(any(misfit(each, summary, now=False) is None for summary in there.usable.values()) for each in kept)
 
 
 def start(

@@ -1,42 +1,43 @@
 """The borrower: for a job that does not fit, it asks one neighbour after the other for a lease.
 
-A lease serves a job whole. It is a cluster of the grid from its offer until its lender has reported its end; then
-nothing runs on it for certain. While the lender is out of reach, what runs there counts as unknown, as on any cluster.
+A lease serves a job whole, or the part of it that does not fit here (`parts.py`). It is a cluster of the grid from its
+offer until its lender has reported its end; then nothing runs on it for certain. While the lender is out of reach, what
+runs there counts as unknown, as on any cluster.
 """
 
 from dataclasses import replace
 from functools import partial
 
+from koalapy.broker.availability import Availability
 from koalapy.coallocation import retries
 from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
-from koalapy.model.commands import DelegateRequest, ReturnLease
+from koalapy.model.commands import ReturnLease
 from koalapy.model.errors import Reason
 from koalapy.model.events import ClusterLeft, LeaseEnded, LeaseOffered, LeaseRevoked, RequestRejected
-from koalapy.model.identity import JobId
 from koalapy.model.job import Job, Outcome
-from koalapy.model.lease import (
-    Borrow,
-    Lease,
-    LeaseState,
-    Origin,
-    Refusal,
-    Wanted,
-    lease_cluster,
-    lease_of_cluster,
-    wanted,
-)
+from koalapy.model.lease import Borrow, Lease, LeaseState, lease_cluster, lease_of_cluster
 from koalapy.model.neighbour import Neighbour
-from koalapy.model.request import Request
 from koalapy.model.states import JobState
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import DAY, MINUTE, SECOND, Duration, Instant, format_duration
 from koalapy.policies.calls import call_policy
 from koalapy.policies.delegation import WaitingRequest
 from koalapy.scheduler.preemption import may_be_tried_again
-from koalapy.sites import accounts, counts, passing
+from koalapy.sites import accounts, asking, counts, passing, sweep_leases
+from koalapy.sites.asking import Ask
+from koalapy.sites.delegating import (
+    delegate,
+    forget_refusals,
+    note_policy,
+    note_refused,
+    refuse,
+    target_of,
+    without,
+    work_of,
+)
 from koalapy.sites.requests import ANSWER_WITHIN
 from koalapy.sites.returning import give_back, place_nothing
-from koalapy.sites.targets import borrowed_processors, next_target
 
 LOOK_EVERY = Duration(2 * SECOND)  # at the jobs that wait
 UNUSABLE = Duration(5 * MINUTE)  # after which a lease on which no job can be placed is returned
@@ -70,7 +71,7 @@ def on_rejected(core: Core, now: Instant, event: RequestRejected) -> None:
         return
     core.neighbours.drop_lease(event.neighbour, lease)
     if lease.state is LeaseState.ASKED:
-        _refused(core, now, event.neighbour, lease, event.reason)
+        note_refused(core, now, event.neighbour, lease, event.reason)
     core.neighbours.ask_at = now
 
 
@@ -100,7 +101,7 @@ def on_offered(core: Core, now: Instant, event: LeaseOffered) -> None:
     ends_at = Instant(now + lasts)
     bound = replace(lease, state=LeaseState.BOUND, bound_at=now, ends_at=ends_at, length=event.length)
     core.neighbours.put_lease(event.neighbour, bound)
-    if lease.job is not None and lease.job in core.records.jobs:
+    if lease.job is not None and work_of(core, lease) is not None:
         cluster = lease_cluster(event.neighbour, lease.number)
         core.records.note(now, lease.job, "lease_bound", cluster=cluster, processors=lease.processors)
 
@@ -124,8 +125,11 @@ def on_ended(core: Core, now: Instant, event: LeaseEnded) -> None:
     if event.reason.code in TAKEN_BACK and lease.state is LeaseState.BOUND and lease.revoked_until is None:
         _vacate(core, now, event.neighbour, lease)
     neighbours.put_lease(event.neighbour, replace(lease, state=LeaseState.OVER))
+    free = neighbours.records[event.neighbour].free
+    if lease.sweeps and free is not None:  # a job may need it, before the next report comes and a sweep asks again
+        neighbours.change(event.neighbour, free=free + lease.processors)
     cluster = lease_cluster(event.neighbour, lease.number)
-    if lease.job is not None and lease.job in core.records.jobs:
+    if lease.job is not None and work_of(core, lease) is not None:
         core.records.note(now, lease.job, "lease_over", cluster=cluster, message=event.reason.message)
 
 
@@ -143,7 +147,8 @@ def on_cluster_left(core: Core, now: Instant, event: ClusterLeft) -> None:
 def on_revoked(core: Core, now: Instant, event: LeaseRevoked) -> None:
     """Vacate the jobs on a lease that its lender takes back: they keep their positions, and nothing is counted.
 
-    Each asks other neighbours first. The lease is returned as soon as nothing is left on it.
+    Each asks other neighbours first. Sweeps give up their nodes there, and running parameters go back into the pools.
+    The lease is returned as soon as nothing is left on it.
     """
     lease, within = core.neighbours.lease(event.neighbour, event.lease, lent=False), min(event.within, _LONGEST)
     if lease is None or lease.state is not LeaseState.BOUND or lease.revoked_until is not None:
@@ -168,7 +173,7 @@ def _vacate(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
             counted = job.revocations > core.settings.max_revocations
             reason = Reason("revoked", "transient", message, "" if counted else _KEEPS_PLACE)
             stop_job(core, now, job, retries.outcome_of(job, reason) if counted else Outcome.VACATED, reason)
-            _refuse(core, now, neighbour, job, lease.round, reason)
+            refuse(core, now, neighbour, job, lease.round, reason)
 
 
 # ---- the end
@@ -206,17 +211,18 @@ def step(core: Core, now: Instant) -> None:
     for name, lease in core.neighbours.leases(lent=False):
         _follow(core, now, name, lease)
     borrow, at = core.settings.borrow, core.neighbours.ask_at
-    if borrow is not None and core.queue.order and core.neighbours.connected and (at is None or now >= at):
+    waits = core.queue.order or core.neighbours.wishes
+    if borrow is not None and waits and core.neighbours.connected and (at is None or now >= at):
         core.neighbours.ask_at = Instant(now + LOOK_EVERY)
-        _forget_refusals(core)
-        _ask(core, now, borrow)
+        forget_refusals(core)
+        if _ask(core, now, borrow):
+            sweep_leases.ask_for_sweeps(core, now, borrow)
 
 
 def _follow(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
     if lease.beyond is None and (lease.state is LeaseState.CLOSING or lease.revoked_until is not None):
         place_nothing(core, now, neighbour, lease)  # its cluster may have joined anew, after a restart
     cluster = lease_cluster(neighbour, lease.number)
-    job = None if lease.job is None else core.records.jobs.get(lease.job)
     if lease.state is LeaseState.OVER:
         if cluster not in core.information.clusters:
             core.neighbours.drop_lease(neighbour, lease)
@@ -226,8 +232,8 @@ def _follow(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
         late = now >= lease.asked_at + ANSWER_WITHIN
         if late:
             counts.refused(core, neighbour, _NO_ANSWER)
-            _refused(core, now, neighbour, lease, _NO_ANSWER)
-        if late or job is None or not job.state.queued:
+            note_refused(core, now, neighbour, lease, _NO_ANSWER)
+        if late or not _is_wanted(core, lease):
             give_back(core, now, neighbour, lease)
     elif lease.ends_at is not None and now >= lease.ends_at + _SURELY_OVER:
         _note_lost(core, now, neighbour, lease, _NO_END)
@@ -237,7 +243,8 @@ def _follow(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
 
 
 def _is_to_return(core: Core, now: Instant, cluster: str, lease: Lease) -> bool:
-    if lease.revoked_until is not None:
+    known = core.information.clusters.get(cluster)
+    if lease.revoked_until is not None or (known is not None and known.settings.draining):
         return not core.records.live(cluster)
     return _is_idle(core, now, cluster, lease)
 
@@ -253,33 +260,37 @@ def _is_idle(core: Core, now: Instant, cluster: str, lease: Lease) -> bool:
     return now >= since + (borrow.idle if usable else max(borrow.idle, UNUSABLE))
 
 
-def _ask(core: Core, now: Instant, borrow: Borrow) -> None:
-    leases = [each for _, each in core.neighbours.leases(lent=False)]
-    served = {each.job for each in leases if each.state in _SERVES and each.revoked_until is None}
+def _ask(core: Core, now: Instant, borrow: Borrow) -> bool:
+    """Ask for jobs. Return whether sweeps may be asked for too: no job is in need of what they would get."""
+    own = Availability(core.information.summaries(now))
+    are_sweeps_next = True
     for job in _in_order(core, now):
-        if job.id in served or why_not_asked(core, now, job, borrow) is not None:
+        pending, may_be_asked = asking.pending(core, now, job, borrow)
+        if pending is not None:
+            own = asking.less_kept(core, job, *pending, own)
+        excluded = without(core, now, job.id, borrow)
+        if not may_be_asked or len(excluded) == len(core.neighbours.connected):
             continue
-        want = wanted(job.request, core.settings.barrier_timeout)
-        assert isinstance(want, Wanted)
-        target = _target(core, now, job.id, want, borrow)
+        found = asking.asks(core, now, job, borrow, own)
+        ask, target = (None, None) if isinstance(found, Reason) else _first(core, now, job, found, excluded)
+        if ask is not None and target is not None:
+            delegate(core, now, job, ask, target, borrow)
+            own, are_sweeps_next = own if ask.part is None else ask.part.left, False
+        elif isinstance(found, Reason) and found.code == asking.TOO_EARLY:
+            are_sweeps_next = False
+        elif sweep_leases.is_served_in_place_of_sweeps(core, job, found, excluded, borrow):
+            sweep_leases.make_way(core, now)
+            are_sweeps_next = False
+    return are_sweeps_next
+
+
+def _first(core: Core, now: Instant, job: Job, asks: list[Ask], excluded: set[str]) -> tuple[Ask | None, str | None]:
+    """Return the first request that a neighbour may serve, and that neighbour."""
+    for ask in asks:
+        target = target_of(core, now, job.id, ask, excluded)
         if target is not None:
-            _delegate(core, now, job, want, target, borrow)
-
-
-def why_not_asked(core: Core, now: Instant, job: Job, borrow: Borrow) -> Reason | None:
-    """Return why no neighbour is asked for a waiting job now; None if those may be that did not refuse lately."""
-    want = wanted(job.request, core.settings.barrier_timeout)
-    if isinstance(want, Reason):
-        return want
-    waited = now - (job.waiting_since or now)
-    if waited < borrow.after:
-        message = f"Neighbours are asked once it has waited for {format_duration(borrow.after)}."
-        return Reason("too_early", "transient", message, "")
-    present = borrowed_processors(core)
-    if borrow.processors is not None and present + want.processors > borrow.processors:
-        message = f"This site borrows {borrow.processors} processors at most, and has asked for or has {present}."
-        return Reason("limit", "request", message, "")
-    return None
+            return ask, target
+    return None, None
 
 
 def _in_order(core: Core, now: Instant) -> list[Job]:
@@ -289,87 +300,11 @@ def _in_order(core: Core, now: Instant) -> list[Job]:
     policy = core.neighbours.policies.delegation
     ordered, wrong = call_policy(partial(sorted, shown, key=policy), lambda found: "", shown)
     if wrong and jobs:
-        _note_policy(core, now, jobs[0].id, f"The delegation policy failed: {wrong}.")
+        note_policy(core, now, jobs[0].id, f"The delegation policy failed: {wrong}.")
     return [jobs[each.arrival] for each in ordered]
 
 
-def _note_policy(core: Core, now: Instant, job: JobId, message: str) -> None:
-    if (job, message) not in core.sessions.noted_errors:
-        core.sessions.noted_errors[job, message] = None
-        core.records.note(now, job, "policy_failed", message=message)
-
-
-def _target(core: Core, now: Instant, job: JobId, want: Wanted, borrow: Borrow) -> str | None:
-    records = {name: core.neighbours.records[name] for name in core.neighbours.connected}
-    without = {
-        name
-        for name, each in records.items()
-        if any(refusal.job == job and now < refusal.at + borrow.again for refusal in each.refusals)
-        or any(lease.job == job and not lease.lent for lease in each.leases)
-    }
-    target, wrong = next_target(core, want.processors, without)
-    if wrong:
-        _note_policy(core, now, job, f"The target policy failed: {wrong}.")
-    return target
-
-
-def dttl_of(core: Core, request: Request) -> int:
-    """Return the links that the job's request may pass: the site's DTTL, or fewer as the job file has it."""
-    dttl = core.settings.delegation.dttl
-    return dttl if request.dttl is None else min(dttl, request.dttl)
-
-
-def _round(core: Core, now: Instant, job: JobId, borrow: Borrow) -> int:
-    """Return the round of the job's request: it goes on while a refusal of it holds, or begins now."""
-    refusals = [each for record in core.neighbours.records.values() for each in record.refusals if each.job == job]
-    holding = [each.round for each in refusals if now < each.at + borrow.again]
-    return max(holding, default=now)
-
-
-def _delegate(core: Core, now: Instant, job: Job, want: Wanted, target: str, borrow: Borrow) -> None:
-    neighbours = core.neighbours
-    number, began = neighbours.records[target].next_lease, _round(core, now, job.id, borrow)
-    core.records.command(
-        DelegateRequest(
-            neighbour=target, lease=number, processors=want.processors, walltime=want.walltime,
-            origin=Origin("", job.id, began), dttl=dttl_of(core, job.request) - 1, within=ANSWER_WITHIN,
-            processors_per_node=want.processors_per_node, memory=want.memory, user=job.owner, name=job.request.name,
-        )
-    )  # fmt: skip
-    lease = Lease(
-        number=number, lent=False, job=job.id, processors=want.processors, state=LeaseState.ASKED, asked_at=now,
-        round=began, user=job.owner, name=job.request.name,
-    )  # fmt: skip
-    others = tuple(each for each in neighbours.records[target].refusals if each.job != job.id)
-    neighbours.change(target, next_lease=number + 1, refusals=others)
-    neighbours.put_lease(target, lease)
-    neighbours.asked += 1
-    counts.asked(core, target)
-    core.records.note(now, job.id, "lease_requested", site=target, processors=want.processors)
-
-
-def _refused(core: Core, now: Instant, neighbour: str, lease: Lease, reason: Reason) -> None:
-    job = None if lease.job is None else core.records.jobs.get(lease.job)
-    if job is None or job.state.final:
-        return
-    _refuse(core, now, neighbour, job, lease.round, reason)
-    core.records.note(now, job.id, "lease_refused", site=neighbour, code=reason.code, message=reason.message)
-
-
-def _refuse(core: Core, now: Instant, neighbour: str, job: Job, round_of: int, reason: Reason) -> None:
-    """Note that the neighbour does not serve the job, so that others are asked before it."""
-    others = [each for each in core.neighbours.records[neighbour].refusals if each.job != job.id]
-    refusal = Refusal(job=job.id, at=now, reason=reason, round=round_of)
-    core.neighbours.change(neighbour, refusals=(*others, refusal))
-
-
-def _forget_refusals(core: Core) -> None:
-    """Drop the refusals of jobs that do not wait any more."""
-    jobs = core.records.jobs
-    for name, record in list(core.neighbours.records.items()):
-        kept = tuple(each for each in record.refusals if each.job in jobs and jobs[each.job].state.queued)
-        if len(kept) < len(record.refusals):
-            core.neighbours.change(name, refusals=kept)
-
-
-_SERVES = (LeaseState.ASKED, LeaseState.BOUND)
+def _is_wanted(core: Core, lease: Lease) -> bool:
+    """Return whether the work waits, for which the lease was requested."""
+    work = work_of(core, lease)
+    return work is not None and (work.state.queued or (isinstance(work, Sweep) and work.state is JobState.RUNNING))

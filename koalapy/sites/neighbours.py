@@ -103,7 +103,8 @@ def step(core: Core, now: Instant) -> None:
     sending.step(core, now)
     _report_free(core, now)
     leases = [*neighbours.leases(lent=True), *neighbours.leases(lent=False)]
-    asks = core.settings.borrow is not None and core.queue.order and neighbours.connected
+    waits = core.queue.order or neighbours.lacking_since
+    asks = core.settings.borrow is not None and waits and neighbours.connected
     neighbours.look_at = Instant(now + LOOK_EVERY) if leases or asks else None
 
 

@@ -43,7 +43,7 @@ def pass_on(core: Core, now: Instant, neighbour: str, lease: Lease) -> bool:
         DelegateRequest(
             neighbour=target, lease=number, processors=want.processors, walltime=want.walltime, origin=asked.origin,
             dttl=asked.dttl - 1, within=within, processors_per_node=want.processors_per_node, memory=want.memory,
-            user=lease.user, name=lease.name,
+            user=lease.user, name=lease.name, launchers=want.launchers,
         )
     )  # fmt: skip
     core.neighbours.change(target, next_lease=number + 1)

@@ -7,6 +7,7 @@ from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.events import RequestDelegated
 from koalapy.model.lease import Asked, Lease, LeaseState, Origin, SeenRequest, Wanted, too_long
+from koalapy.model.request import Isolate
 from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 from koalapy.policies import dispatching
 from koalapy.policies.calls import call_policy
@@ -22,6 +23,9 @@ _MOST_UNDECIDED = 100  # of one neighbour
 _SEEN = Reason("seen", "transient", "It has had this request already, by another way.", "")
 _STRANGER = Reason("stranger", "request", "It lends nothing to sites that it does not know.", "Ask its people.")
 _TOO_MANY = Reason("too_many", "transient", "It has too many requests of this site.", "It is asked again.")
+_NO_LAUNCHERS = Reason(
+    "no_launchers", "request", "It isolates programs, and a Launcher of a sweep cannot be isolated.", ""
+)
 _NO_TIME = Reason("no_time", "transient", "There was no time left to answer.", "It is asked again.")
 
 
@@ -39,7 +43,7 @@ def on_delegated(core: Core, now: Instant, event: RequestDelegated) -> None:
         return
     want = Wanted(
         processors=event.processors, walltime=event.walltime, processors_per_node=event.processors_per_node,
-        memory=event.memory,
+        memory=event.memory, launchers=event.launchers,
     )  # fmt: skip
     within = min(event.within, ANSWER_WITHIN)
     asked = Asked(
@@ -65,9 +69,16 @@ def step(core: Core, now: Instant) -> None:
     neighbours.match_at = None
     for name, lease in _in_order(core, waiting):
         reason = _NO_TIME if lease.asked is None or now >= lease.asked.answer_by else None
-        reason = reason or lending.serve(core, now, name, lease)
+        reason = reason or _why_no_launchers(core, lease) or lending.serve(core, now, name, lease)
         if reason is not None and not passing.pass_on(core, now, name, lease):
             lending.refuse(core, now, name, lease, reason)
+
+
+def _why_no_launchers(core: Core, lease: Lease) -> Reason | None:
+    """Return why no Launchers may run on this site's own nodes, if it is asked for them."""
+    lend = core.settings.lend
+    wanted = lease.asked is not None and lease.asked.want.launchers
+    return _NO_LAUNCHERS if wanted and lend is not None and lend.isolate is not Isolate.NONE else None
 
 
 def _objection(core: Core, now: Instant, event: RequestDelegated) -> Reason | None:

@@ -51,7 +51,7 @@ def check(engine: Engine, now: Instant, request: Request, policy: PlacementPolic
         return Checked(request, Fits.NEVER, answer.reason)
     if answer is not None:
         return Checked(request, Fits.YES)
-    borrowed = may_be_borrowed(request, engine.settings)
+    borrowed = may_be_borrowed(request, engine.settings, availability)
     if not borrowed and PlacementCache(policy).never_fits(request, shape_of(request), availability):
         return Checked(request, Fits.NEVER, too_large(request, availability.summaries))
     named = {component.cluster for component in request.components}

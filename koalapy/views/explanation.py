@@ -24,7 +24,7 @@ from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import SECOND, Duration, Instant, format_duration, format_instant
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.scavenging.pilots import owner_of
-from koalapy.views.leases import why_not_borrowed
+from koalapy.views.leases import why_not_borrowed, why_sweep_borrows_no_more
 
 _MOST_NAMED = 10  # jobs in a sentence
 _UNSUITED = frozenset({"no_match", "undefined", "requirements_error"})
@@ -87,6 +87,7 @@ def explain(engine: Engine, now: Instant, work: Work, placement: PlacementPolicy
             not_admitted=scavenger.waits_because(work.id),
             faults=scavenger.faults(work.id),
             launchers=tuple(engine.core.pilots.of(owner_of(work.id))),
+            not_borrowed=why_sweep_borrows_no_more(engine, now, work) if work.state is JobState.RUNNING else {},
         )
     job = work
     if job.request.site is not None:

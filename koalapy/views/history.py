@@ -304,6 +304,18 @@ def _of_lease(words: str) -> Callable[[History], str]:
     return describe
 
 
+def _requested(line: History) -> str:
+    """Describe a resource request. One for a part of a job has the components, and where the others would be."""
+    site, processors = line.details.get("site"), counted_as(line.details.get("processors"), "processor")
+    components, kept = line.details.get("components"), line.details.get("kept_on")
+    if not isinstance(components, list) or not isinstance(kept, list):
+        return f"The site {site} is asked for {processors}."
+    one = len(components) == 1
+    which = f"component{'' if one else 's'} {', '.join(map(str, components))}"
+    there, whole = ", ".join(map(str, kept)), line.details.get("of")
+    return f"The site {site} is asked for {processors} of {whole}, for {which}: the others fit on {there}."
+
+
 def _for_whom(line: History) -> str:
     job = line.details.get("needed_by")
     return "local jobs" if job is None else f"job {job}"
@@ -365,7 +377,7 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "pilot_claimed": _of_attempt("was claimed"),
     "pilot_released": _of_attempt("was released from its barrier"),
     "pilot_stopping": lambda line: _because(f"{_attempt(line)} is being stopped", line),
-    "lease_requested": _of_lease("The site {site} is asked for {processors}"),
+    "lease_requested": _requested,
     "lease_refused": _of_lease("The site {site} lends nothing for it"),
     "lease_bound": _of_lease("{processors} were lent for it, as {cluster}"),
     "lease_over": _of_lease("The lease {cluster} is over"),

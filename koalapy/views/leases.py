@@ -4,16 +4,30 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from koalapy.broker.availability import Availability
+from koalapy.core.core import Core
 from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
 from koalapy.model.counts import counted_as
 from koalapy.model.ended_lease import EndedLease
+from koalapy.model.errors import Reason
 from koalapy.model.job import Job
-from koalapy.model.lease import Lease, LeaseState, lease_cluster, lease_of_cluster
+from koalapy.model.lease import (
+    Borrow,
+    Lease,
+    LeasedCluster,
+    LeaseState,
+    lease_cluster,
+    lease_network,
+    lease_of_cluster,
+)
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.pilot import is_bound, pilot_cluster
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Duration, Instant, format_duration, format_instant
-from koalapy.sites import borrowing, lending, targets
+from koalapy.scavenging import wishes
+from koalapy.sites import asking, lending, targets
+from koalapy.sites.asking import Ask
 from koalapy.views.clusters import LeftOn, left_on
 
 _CLUSTERS = (LeaseState.BOUND, LeaseState.CLOSING)
@@ -107,18 +121,18 @@ def leases(engine: Engine) -> list[LeaseView]:
 class LeaseUpkeep:
     """The next steps of leases. Each may be repeated, and is found again after a restart.
 
-    `join`: the lenders and numbers of those that become clusters. `leave`: clusters of leases that are over. `examine`:
+    `join`: those that become clusters. `leave`: clusters of leases that are over. `examine`:
     the borrowers and numbers of those that are offered once their nodes are known to isolate programs.
     """
 
-    join: tuple[tuple[str, int], ...]
+    join: tuple[LeasedCluster, ...]
     leave: tuple[str, ...]
     examine: tuple[tuple[str, int], ...]
 
 
 def lease_upkeep(engine: Engine, joined: Collection[str]) -> LeaseUpkeep:
     """Return what is to be done about leases. `joined`: the clusters of the grid that are leases."""
-    here = _here(engine.core.neighbours.records.values())
+    here = _here(engine.core.neighbours.records.values(), engine.settings.borrow)
     join = tuple(each for name, each in here.items() if name not in joined)
     return LeaseUpkeep(join, tuple(name for name in joined if name not in here), _unexamined(engine))
 
@@ -133,18 +147,26 @@ def _unexamined(engine: Engine) -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
-def leases_held(neighbours: Iterable[Neighbour], attempts: Iterable[Attempt]) -> list[tuple[str, int]]:
+def leases_held(
+    neighbours: Iterable[Neighbour], attempts: Iterable[Attempt], borrow: Borrow | None
+) -> list[LeasedCluster]:
     """Return the leases of a store that must be clusters from koalad's start on.
 
-    They are bound, or attempts on them are known. `attempts`: all that are not cleaned up.
+    They are bound, or attempts on them are known. `attempts`: all that are not cleaned up. `borrow`: as the grid file
+    has it.
     """
-    used = [found for each in attempts if (found := lease_of_cluster(each.cluster)) is not None]
-    return sorted({*_here(neighbours).values(), *used})
+    here = dict(_here(neighbours, borrow))
+    for each in attempts:
+        if each.cluster not in here and (found := lease_of_cluster(each.cluster)) is not None:
+            here[each.cluster] = LeasedCluster(*found, lease_network(None, *found, 0))
+    return [here[name] for name in sorted(here)]
 
 
-def _here(neighbours: Iterable[Neighbour]) -> Mapping[str, tuple[str, int]]:
+def _here(neighbours: Iterable[Neighbour], borrow: Borrow | None) -> Mapping[str, LeasedCluster]:
     return {
-        lease_cluster(record.name, each.number): (record.name, each.number)
+        lease_cluster(record.name, each.number): LeasedCluster(
+            record.name, each.number, lease_network(borrow, record.name, each.number, each.length), each.sweeps
+        )
         for record in neighbours
         for each in record.leases
         if not each.lent and each.beyond is None and each.bound_at is not None and each.state in _CLUSTERS
@@ -157,30 +179,74 @@ def why_not_borrowed(engine: Engine, now: Instant, job: Job) -> dict[str, str]:
     borrow, records = core.settings.borrow, core.neighbours.records
     if borrow is None:
         return {}
-    reason = borrowing.why_not_asked(core, now, job, borrow)
-    of_all = None if reason is None else reason.message
-    return {name: _why(engine, now, job, record, of_all) for name, record in sorted(records.items())}
+    found = asking.asks(core, now, job, borrow, Availability(core.information.summaries(now)))
+    return {name: _why(engine, now, job, record, found) for name, record in sorted(records.items())}
 
 
-def _why(engine: Engine, now: Instant, job: Job, record: Neighbour, of_all: str | None) -> str:
-    """Return a sentence on one neighbour. `of_all`: why none is asked now."""
+def _why(engine: Engine, now: Instant, job: Job, record: Neighbour, asks: list[Ask] | Reason) -> str:
+    """Return a sentence on one neighbour. `asks`: what is asked for, or why nothing is asked of any neighbour."""
     core = engine.core
-    for each in record.leases:
-        if each.job == job.id and not each.lent and each.state is LeaseState.ASKED:
-            since = format_duration(Duration(now - each.asked_at))
-            return f"It was asked {since} ago, and has not answered yet."
-        if each.job == job.id and not each.lent and each.state is LeaseState.BOUND:
-            held = counted_as(each.processors, "processor")
-            return f"It lends {held}, as {lease_cluster(record.name, each.number)}."
-    if of_all is not None:
-        return of_all
+    if answered := _answer_of(now, job, record):
+        return answered
+    if isinstance(asks, Reason):
+        return asks.message
     if record.name not in core.neighbours.connected:
         return "It is not connected."
     for refusal in record.refusals:
         if refusal.job == job.id:
             return refusal.reason.message
-    free, needed = targets.free_there(core, record.name), job.request.processors
+    of_it = [each for each in asks if each.targets is None or record.name in each.targets]
+    if not of_it:
+        return "Its nodes are in no network of this site's clusters, and it could not be asked for the whole job."
+    free, needed = targets.free_there(core, record.name), of_it[0].want.processors
     if free is not None and free < needed:
         are = "is" if needed == 1 else "are"
-        return f"It could lend {counted_as(max(0, free), 'processor')} by its last report, and {needed} {are} needed."
+        beside = "" if of_it[0].part is None else f" beside those of {', '.join(of_it[0].part.kept)}"
+        could = counted_as(max(0, free), "processor")
+        return f"It could lend {could} by its last report, and {needed} {are} needed{beside}."
     return "It is asked next."
+
+
+def why_sweep_borrows_no_more(engine: Engine, now: Instant, sweep: Sweep) -> dict[str, str]:
+    """Return for a running sweep, by neighbour, why it has no more processors of it now."""
+    core = engine.core
+    if core.settings.borrow is None or not core.settings.borrow.sweeps:
+        return {}
+    never = wishes.why_not_borrowed(sweep)
+    if never is not None:
+        of_all = never.message
+    elif sweep.id not in core.neighbours.lacking_since:
+        of_all = "Its parameters have nodes, or will get idle ones."
+    elif all(each.sweep != sweep.id for each in core.neighbours.wishes):
+        of_all = f"Neighbours are asked once no node was idle for {format_duration(core.settings.borrow.after)}."
+    else:
+        of_all = ""
+    return {
+        name: _answer_of(now, sweep, record) or of_all or _why_no_nodes(core, sweep, record)
+        for name, record in sorted(core.neighbours.records.items())
+    }
+
+
+def _why_no_nodes(core: Core, sweep: Sweep, record: Neighbour) -> str:
+    if record.name not in core.neighbours.connected:
+        return "It is not connected."
+    for refusal in record.refusals:
+        if refusal.job == sweep.id:
+            return refusal.reason.message
+    if not targets.free_there(core, record.name):
+        return "It could lend nothing by its last report."
+    return "It is asked next, after all jobs."
+
+
+def _answer_of(now: Instant, work: Job | Sweep, record: Neighbour) -> str:
+    """Return a sentence on what the neighbour was asked for, or lends; '' if it is neither."""
+    for each in record.leases:
+        if each.job == work.id and not each.lent and each.state is LeaseState.ASKED:
+            since = format_duration(Duration(now - each.asked_at))
+            whole = counted_as(work.request.processors, "processor")
+            part = f" for {each.processors} of its {whole}" if each.components else ""
+            return f"It was asked {since} ago{part}, and has not answered yet."
+        if each.job == work.id and not each.lent and each.state is LeaseState.BOUND:
+            held = counted_as(each.processors, "processor")
+            return f"It lends {held}, as {lease_cluster(record.name, each.number)}."
+    return ""

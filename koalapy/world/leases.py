@@ -12,7 +12,7 @@ from koalapy.model.change import Change
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.errors import TransientError
 from koalapy.model.identity import Tag, tag_of
-from koalapy.model.lease import LeaseState, lease_cluster, lease_of_cluster
+from koalapy.model.lease import LeasedCluster, LeaseState, lease_of_cluster
 from koalapy.model.units import MILLISECOND, SECOND, Duration
 from koalapy.views.leases import lease_upkeep
 from koalapy.world.cluster.cluster import ClusterPlan, SimCluster, config_of
@@ -176,13 +176,15 @@ class LeaseUpkeep:
         for name in due.leave:
             koalad.grid.leave_held(name)
         for each in due.join:
-            koalad.grid.join_held(lease_settings(lease_cluster(*each)))
+            koalad.grid.join_held(lease_settings(each))
         return self._look_after(_LOOK if joined or due.join else _RARELY)
 
 
 def plan_of(cluster: str, processors: int) -> ClusterPlan:
     """Return the plan of the inside of a lease."""
-    settings: ClusterSettings = lease_settings(cluster)
+    lease = lease_of_cluster(cluster)
+    assert lease is not None, "only leases lead to an inside"
+    settings: ClusterSettings = lease_settings(LeasedCluster(*lease, network=cluster))
     return ClusterPlan(settings=settings, nodes=1, processors_per_node=processors, poll_s=_POLL_S)
 
 

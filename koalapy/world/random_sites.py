@@ -1,5 +1,6 @@
 """Random sites of one simulated world: their grids, what each lends and borrows, and who is whose neighbour."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
@@ -8,6 +9,7 @@ from koalapy.model.lease import Borrow, Delegation, Lend
 from koalapy.model.neighbour import Relation
 from koalapy.model.settings import Settings
 from koalapy.model.units import MINUTE, SECOND, Duration
+from koalapy.world.random_streams import stream
 from koalapy.world.sites import SimSites, SitePair
 from koalapy.world.world import draw_cluster, draw_settings
 
@@ -17,6 +19,8 @@ _WIDE = 0.4  # of all sites have a cluster of large nodes
 _PASS_ON, _STRANGERS = 0.7, 0.8
 _RING = 0.5  # of all pairs of siblings are neighbours
 _ONE_DIALS = 0.3
+_NEAR = 0.5  # of all neighbours' nodes are reached
+_SWEEPS = 0.5  # of all sites have nodes for sweeps, and borrow more for them
 
 
 def draw_sites(seed: int, rng: Random, count: int) -> SimSites:
@@ -32,7 +36,9 @@ def draw_sites(seed: int, rng: Random, count: int) -> SimSites:
         pairs.append(_pair(rng, one, other, Relation.SIBLING))
     wide = [rng.random() < _WIDE for _ in names]
     wide[rng.randrange(count)] = True
-    return SimSites(seed, {name: _settings(rng, name, pairs, wide[at]) for at, name in enumerate(names)}, pairs)
+    settings = {name: _settings(rng, name, pairs, wide[at]) for at, name in enumerate(names)}
+    near = _with_networks(stream(seed, "sites/networks"), settings)
+    return SimSites(seed, _with_sweeps(stream(seed, "sites/sweeps"), near), pairs)
 
 
 def _pair(rng: Random, one: str, other: str, relation: Relation) -> SitePair:
@@ -56,6 +62,28 @@ def _settings(rng: Random, name: str, pairs: list[SitePair], wide: bool) -> Sett
     delegation = Delegation(dttl=rng.choice((1, 2, 4)), interval=Duration(rng.choice((0, 0, 5)) * SECOND))
     drawn = draw_settings(rng)
     return replace(drawn, clusters=tuple(clusters), lend=lend, borrow=borrow, delegation=delegation)
+
+
+def _with_networks(rng: Random, settings: Mapping[str, Settings]) -> dict[str, Settings]:
+    """Draw which neighbours' nodes are reached, from a stream of their own."""
+    found = {}
+    for name, each in settings.items():
+        assert each.borrow is not None
+        assert each.lend is not None
+        near = [neighbour for neighbour in each.lend.to if rng.random() < _NEAR]
+        networks = tuple([(neighbour, rng.choice(each.clusters).network) for neighbour in near])
+        found[name] = replace(each, borrow=replace(each.borrow, networks=networks))
+    return found
+
+
+def _with_sweeps(rng: Random, settings: Mapping[str, Settings]) -> dict[str, Settings]:
+    """Draw which sites have sweeps, from a stream of their own."""
+    found = dict(settings)
+    for name, each in settings.items():
+        if rng.random() < _SWEEPS and each.borrow is not None:
+            clusters = tuple([replace(cluster, scavenge=Scavenge()) for cluster in each.clusters])
+            found[name] = replace(each, clusters=clusters, borrow=replace(each.borrow, sweeps=True))
+    return found
 
 
 def _narrow(cluster: ClusterSettings) -> ClusterSettings:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from koalapy.chaos.run import Result, run
-from koalapy.chaos.site_actions import FAULTS, USERS, schedule_of_sites
+from koalapy.chaos.site_actions import BESIDE, FAULTS, USERS, schedule_of_sites
 from koalapy.world.random_sites import MOST
 
 COURSE = 8_000
@@ -35,7 +35,7 @@ def test_seeds_of_several_sites_break_no_promise(first: int) -> None:
 
 def test_every_kind_of_action_occurs_within_a_few_seeds() -> None:
     kinds = {action.kind for seed in range(100) for action in schedule_of_sites(seed, 30_000)}
-    assert kinds == (USERS | FAULTS).keys()
+    assert kinds == (USERS | BESIDE | FAULTS).keys()
 
 
 def test_a_seed_of_several_sites_has_the_same_result_in_every_process() -> None:

@@ -45,9 +45,9 @@ from koalapy.chaos.fault_schedule import (
 )
 from koalapy.chaos.plan import plan
 from koalapy.chaos.run import Result, run
+from koalapy.chaos.site_actions import BESIDE, schedule_of_sites
 from koalapy.chaos.site_actions import FAULTS as SITE_FAULTS
 from koalapy.chaos.site_actions import USERS as SITE_USERS
-from koalapy.chaos.site_actions import schedule_of_sites
 from koalapy.chaos.violation import Promise as P
 from koalapy.chaos.violation import Violation
 from koalapy.coallocation import (
@@ -78,7 +78,7 @@ from koalapy.link.session import SessionMachine
 from koalapy.model import notification
 from koalapy.model import records as model_records
 from koalapy.model.attempt import Attempt
-from koalapy.model.events import ClusterMeasured, LeaseEnded
+from koalapy.model.events import ClusterLeft, ClusterMeasured, LeaseEnded
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
 from koalapy.model.lease import LeaseState
@@ -830,6 +830,11 @@ def _requests_are_not_remembered() -> Any:
     return patch.object(requests, "_is_seen", lambda core, now, origin: False)
 
 
+def _parameters_stay_on_a_lease_that_is_over() -> Any:
+    left = tuple(each for each in engine.REACTIONS[ClusterLeft] if each is not parameters.on_cluster_left)
+    return patch.object(engine, "REACTIONS", {**engine.REACTIONS, ClusterLeft: left})
+
+
 MUTANTS = (
     Mutant(
         "every wrapper wins the start lock",
@@ -1296,6 +1301,14 @@ MUTANTS = (
         {"end_lease": 10},
         sites=2,
     ),
+    Mutant(
+        "parameters stay on a lease that is over",
+        _parameters_stay_on_a_lease_that_is_over,
+        (P.KEPT,),
+        {"pilot_killed": 6},
+        {"submit_sweep": 20, "end_lease": 6},
+        sites=2,
+    ),
     Mutant("requests are not remembered", _requests_are_not_remembered, (P.SERVED,), UNSERVED, seed=7, sites=3),
 )
 
@@ -1362,7 +1375,7 @@ def test_every_fault_and_user_action_of_a_mutant_exists() -> None:
         faults = FAULTS | LIES if mutant.sites == 1 else SITE_FAULTS
         assert [name for name in mutant.faults if name not in faults] == [], mutant.name
         known = USER_ACTIONS | PRUNING | CLUSTER_ACTIONS | FLOW_ACTIONS | PILOT_ACTIONS | STREAMS
-        known = known if mutant.sites == 1 else SITE_USERS
+        known = known if mutant.sites == 1 else SITE_USERS | BESIDE
         assert [name for name in mutant.user_actions if name not in known] == [], mutant.name
 
 

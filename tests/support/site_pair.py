@@ -19,7 +19,7 @@ class Pair:
     """`delft` borrows, and only dials; `lyon` lends as `lend` has it. `nodes`: further keys of lyon's cluster."""
 
     def __init__(self, place: Path, nodes: Document | None = None, processors: int = LENT, **lend: Any) -> None:
-        borrow = {"after": "0s", "idle": "3s", "again": "1s"}
+        borrow = {"after": "0s", "idle": "3s", "again": "1s", "networks": {"lyon": "default"}, "sweeps": True}
         terms = {"to": ["delft"], "processors": processors, **lend}
         self.lent = processors
         self.delft = site(place, "delft", SLOTS["delft"], borrow=borrow)

@@ -60,10 +60,11 @@ class Site(Play):
         for name in due.leave:
             del self.sizes[name]
             self.apply(ClusterLeft(name=name))
-        for lender, number in due.join:
-            name, record = f"{lender}~{number}", self.record(lender)
-            self.sizes[name] = next(each.processors for each in record.leases if each.number == number)
-            self.apply(ClusterJoined(settings=ClusterSettings(name=name, batch="allocation")))
+        for lease in due.join:
+            name, record = lease.name, self.record(lease.lender)
+            found = [each for each in record.leases if each.number == lease.number and not each.lent]
+            self.sizes[name] = found[0].processors
+            self.apply(ClusterJoined(settings=ClusterSettings(name=name, batch="allocation", network=lease.network)))
             self.apply(ClusterConnected(cluster=name, version="1"))
             self.apply(self.measurement(name))
 

@@ -41,7 +41,42 @@ def space(count: int) -> Space:
     return Space(axes=(axis,))
 
 
-class SweepPlay(Play):
+class Sweeping(Play):
+    """A grid with Launchers."""
+
+    def launchers(self, sweep: JobId, cluster: str | None = None) -> list[Attempt]:
+        """Those that are not let go."""
+        found = (each for each in self.pilots.values() if each.owner == (OwnerKind.SWEEP, sweep))
+        return [each for each in found if not each.let_go and cluster in (None, each.cluster)]
+
+    def staying(self, sweep: JobId, cluster: str | None = None) -> list[Attempt]:
+        """Those that were not asked to go."""
+        return [each for each in self.launchers(sweep, cluster) if not pilot_of(each).stop_reason]
+
+    def begin(self, launcher: Attempt) -> None:
+        """Its batch job starts, and its Launcher runs."""
+        self.come(launcher.id)
+        self.apply(self.report(launcher.id, "running", released_at=self.now, started_at=self.now))
+
+    def ran(self, launcher: Attempt, numbers: Iterable[int], status: int = 0, host: str = "n1") -> None:
+        rows = tuple(result(number, status, host) for number in numbers)
+        sweep, cluster = JobId(launcher.owner.id), launcher.cluster
+        self.apply(ParametersEnded(cluster=cluster, sweep=sweep, attempt=launcher.id, results=rows))
+
+    def back(self, sweep: JobId, cluster: str, numbers: Intervals, begun: Intervals = NONE) -> None:
+        self.apply(ParametersReturned(cluster=cluster, sweep=sweep, numbers=numbers, begun=begun))
+
+    def go(self) -> None:
+        """Launchers that were asked to go do, and nothing is left of them."""
+        todo, self.pending = self.pending, []
+        for command in todo:
+            if isinstance(command, CancelAttempt) and command.cluster not in self.down:
+                self.apply(AttemptCleanedUp(attempt=command.attempt))
+            elif isinstance(command, CancelAttempt):
+                self.pending.append(command)
+
+
+class SweepPlay(Sweeping):
     """Clusters of nodes of four processors. `busy`: nodes of local jobs; `wanted`: processors that others wait for."""
 
     def __init__(
@@ -115,22 +150,8 @@ class SweepPlay(Play):
     def record(self, sweep: JobId) -> Sweep:
         return self.sweeps[sweep]
 
-    def launchers(self, sweep: JobId, cluster: str | None = None) -> list[Attempt]:
-        """Those that are not let go."""
-        found = (each for each in self.pilots.values() if each.owner == (OwnerKind.SWEEP, sweep))
-        return [each for each in found if not each.let_go and cluster in (None, each.cluster)]
-
-    def staying(self, sweep: JobId, cluster: str | None = None) -> list[Attempt]:
-        """Those that were not asked to go."""
-        return [each for each in self.launchers(sweep, cluster) if not pilot_of(each).stop_reason]
-
     def holds(self, sweep: JobId) -> dict[str, int]:
         return {name: count for name in self.sizes if (count := len(self.staying(sweep, name)))}
-
-    def begin(self, launcher: Attempt) -> None:
-        """Its batch job starts, and its Launcher runs."""
-        self.come(launcher.id)
-        self.apply(self.report(launcher.id, "running", released_at=self.now, started_at=self.now))
 
     def start(self, *launchers: Attempt) -> None:
         """Their batch jobs start, and the next measurement shows it."""
@@ -149,31 +170,12 @@ class SweepPlay(Play):
         self.apply(ParametersWanted(cluster=cluster, sweep=sweep, wanted=wanted))
         return self.record(sweep).out_on(cluster) - before
 
-    def ran(self, launcher: Attempt, numbers: Iterable[int], status: int = 0, host: str = "n1") -> None:
-        rows = tuple(result(number, status, host) for number in numbers)
-        sweep, cluster = JobId(launcher.owner.id), launcher.cluster
-        self.apply(ParametersEnded(cluster=cluster, sweep=sweep, attempt=launcher.id, results=rows))
-
-    def back(self, sweep: JobId, cluster: str, numbers: Intervals, begun: Intervals = NONE) -> None:
-        self.apply(ParametersReturned(cluster=cluster, sweep=sweep, numbers=numbers, begun=begun))
-
     def feeds(self, cluster: str | None = None) -> list[FeedSweep]:
         feeds = [hint for hint in self.hints if isinstance(hint, FeedSweep)]
         return [each for each in feeds if cluster in (None, each.cluster)]
 
     def recorded(self, sweep: JobId) -> list[int]:
         return [each.number for batch in self.results if batch.sweep == sweep for each in batch.results]
-
-    # ---- clusters
-
-    def go(self) -> None:
-        """Launchers that were asked to go do, and nothing is left of them."""
-        todo, self.pending = self.pending, []
-        for command in todo:
-            if isinstance(command, CancelAttempt) and command.cluster not in self.down:
-                self.apply(AttemptCleanedUp(attempt=command.attempt))
-            elif isinstance(command, CancelAttempt):
-                self.pending.append(command)
 
 
 def result(number: int, status: int = 0, host: str = "n1") -> ParameterResult:

@@ -139,6 +139,12 @@ BAD_VALUES = [
         id="lend of another cluster",
     ),
     pytest.param(
+        SMALL + "site: {name: a, borrow: {networks: {b: infiniband}}}\n",
+        "grid.yaml:6:37: site.borrow.networks.b is infiniband, a network that no cluster of this file is in",
+        "Name the `network` of those clusters whose nodes its nodes reach.",
+        id="borrow in no network",
+    ),
+    pytest.param(
         SMALL + "site: {name: pilot}\n",
         "grid.yaml:6:8: site.name is what clusters of pilots are called",
         "Choose another",

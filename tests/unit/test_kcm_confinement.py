@@ -68,6 +68,24 @@ def test_what_could_start_a_process_that_is_not_isolated_is_refused(message: Any
     assert words in refused.value.message
 
 
+@pytest.mark.parametrize(
+    "message",
+    [Submit(1, TAG, {}, {**PROGRAM, "sweep": {"sweep": 1}}), wire.TrustLauncher(TAG), wire.FeedSweep(1, [[1, 2]])],
+    ids=lambda each: type(each).__name__,
+)
+def test_orders_about_launchers_are_taken_of_a_lender_that_isolates_nothing(message: Any) -> None:
+    open_lease = confinement.read(json.dumps({**OF_LENDER, "launchers": True}))
+    assert open_lease.config == LEASE.config
+    assert open_lease.admit(message) == message
+    with pytest.raises(RequestError, match="`native`"):
+        open_lease.admit(Submit(1, TAG, {"native": ["x"]}, PROGRAM))
+
+
+@pytest.mark.parametrize("launchers", [False, "yes", 1, None], ids=repr)
+def test_launchers_are_taken_by_a_clear_word_only(launchers: object) -> None:
+    assert not confinement.read(json.dumps({**OF_LENDER, "launchers": launchers})).launchers
+
+
 def test_of_a_batch_job_only_known_wishes_are_taken() -> None:
     batch = {"processors": 2, "walltime_s": 60, "tag": "x", "directory": "/", "command": ["evil"], "account": "a"}
     admitted = LEASE.admit(Submit(1, TAG, batch, PROGRAM))

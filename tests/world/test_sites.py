@@ -3,6 +3,8 @@
 import pytest
 
 from koalapy.model.cluster import ClusterSettings
+from koalapy.model.errors import Reason
+from koalapy.model.events import LeaseEndRequested
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.lease import Borrow, Lend
@@ -12,6 +14,7 @@ from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
+from koalapy.world.random_sweeps import Parameter, sweep_of
 from koalapy.world.sites import SimSites, SitePair
 
 SITES = ("delft", "nl", "lyon")
@@ -23,7 +26,9 @@ class Chain:
     """delft borrows over nl, its parent, of lyon, which does not know it."""
 
     def __init__(self, seed: int = 1, dial: frozenset[str] = frozenset()) -> None:
-        borrow = Borrow(after=Duration(5 * SECOND), idle=Duration(30 * SECOND), again=Duration(20 * SECOND))
+        borrow = Borrow(
+            after=Duration(5 * SECOND), idle=Duration(30 * SECOND), again=Duration(20 * SECOND), sweeps=True
+        )
         between = Lend(to=("delft",), processors=64, pass_on=True, strangers=True)
         settings = {
             "delft": _grid("alpha", 2, borrow=borrow),
@@ -145,3 +150,36 @@ def test_any_koalad_may_be_killed_at_any_of_its_steps(site: str, step: int) -> N
     chain.settle()
     assert chain.job.state is JobState.DONE
     assert all(len(uses) == 1 for uses in chain.sites.leases.uses.values())
+
+
+def test_a_job_has_components_at_home_and_beyond_a_chain_of_sites(chain: Chain) -> None:
+    program = arguments_of(Behaviour(runs=Duration(20 * SECOND)))
+    components = tuple(
+        ComponentRequest(processors=each, executable=EXECUTABLE, arguments=program, walltime=Duration(2 * MINUTE))
+        for each in (2, SIZE)
+    )
+    assert chain.worlds["delft"].koalad.submit(Request(name="mixed", components=components, communication=False))
+    chain.settle()
+    assert chain.job.state is JobState.DONE
+    assert chain.places() == {"alpha", "nl~1"}
+    assert chain.books("delft", "nl")[1] < (SIZE + 2) * 5 * MINUTE
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["to its end", "until it is taken back"])
+def test_parameters_of_a_sweep_run_on_a_lease_and_each_has_one_result(chain: Chain, ends: bool) -> None:
+    delft, count = chain.worlds["delft"], 20
+    assert delft.koalad.submit(sweep_of([Parameter(Duration(50 * SECOND))] * count, MINUTE))
+    chain.sites.run_for(Duration(40 * SECOND))
+    tries = delft.program_log.parameters.tries
+    running = {each.tag for each in tries if each.ended is None}
+    if ends:
+        reason = Reason("lease_ended", "request", "Its lender has taken it back.", "")
+        chain.worlds["nl"].koalad.request(LeaseEndRequested(neighbour="delft", lease=1, lent=True, reason=reason))
+    chain.settle()
+    assert chain.places() >= {"alpha", "nl~1"}
+    assert len(running) > 1
+    sweep = delft.koalad.store.sweep(JobId(1))
+    assert sweep is not None
+    assert (sweep.state, len(sweep.done), len(sweep.failed)) == (JobState.DONE, count, 0)
+    assert sorted(each.number for each in tries if each.done) == list(range(1, count + 1))
+    assert (len(tries) > count) is ends

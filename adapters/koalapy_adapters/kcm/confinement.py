@@ -4,6 +4,7 @@ The KCM runs under the lender's account, outside of all isolation.
 
 Such a KCM serves the queue of the lease in the lease's directory, and nothing else. Whatever could start a process that
 is not isolated is refused here: options of the batch system, probes, Launchers, and commands at the end of a stream.
+Launchers are taken if the lender isolates no programs.
 """
 
 import json
@@ -23,15 +24,18 @@ from koalapy_adapters.messages import (
     ClusterConfig,
     Dissolve,
     Examine,
+    FeedSweep,
     Forget,
     OpenStream,
     PutKey,
+    RecallParameters,
     Refused,
     Release,
     StreamReset,
     StreamState,
     Submit,
     Tags,
+    TrustLauncher,
     WatchCluster,
 )
 from koalapy_adapters.messages.fields import reader
@@ -42,15 +46,17 @@ _TAKEN: Tuple[type, ...] = (
     Account, Acknowledge, Cancel, Clean, Dissolve, Examine, Forget, OpenStream, PutKey, Release, StreamReset,
     StreamState, Submit, Tags, WatchCluster, *SERVED,
 )  # fmt: skip
+_FOR_SWEEPS: Tuple[type, ...] = (FeedSweep, RecallParameters, TrustLauncher)
 _WISHES = ("processors", "walltime_s", "processors_per_node", "memory_per_processor", "exclusive", "lowest")
 _LACKED = ("native", "probe", "gpus", "queue", "constraint", "avoid")
 _OF_BORROWER = ("name", "poll", "orphan_timeout", "grace", "floor")
 
 
 class Confinement(NamedTuple):
-    """The bounds of one lease. `config`: the cluster as its lender describes it."""
+    """The bounds of one lease. `config`: the cluster as its lender describes it. `launchers`: whether it takes them."""
 
     config: ClusterConfig
+    launchers: bool = False
 
     def configured(self, asked: ClusterConfig, instance: str) -> ClusterConfig:
         """Return the lender's description with the borrower's name and times. Raises RequestError for a bad name."""
@@ -61,21 +67,26 @@ class Confinement(NamedTuple):
 
     def admit(self, message: Any) -> Any:
         """Return the message as it may be obeyed. Raises RequestError for one that may not."""
-        if not isinstance(message, _TAKEN):
+        if not isinstance(message, _TAKEN + (_FOR_SWEEPS if self.launchers else ())):
             raise _refused("%s is none of the orders" % type(message).__name__)
         if isinstance(message, OpenStream) and message.command:
             raise _refused("a command of another site is none of the things")
         if isinstance(message, Submit):
             _refuse_parts(message.batch, _LACKED)
-            _refuse_parts(message.program, ("sweep",))
+            _refuse_parts(message.program, () if self.launchers else ("sweep",))
             return message._replace(batch={key: message.batch[key] for key in _WISHES if key in message.batch})
         return message
 
 
 def read(text: str) -> Confinement:
-    """Return the bounds that a lender has written: the fields of ClusterConfig as JSON. Raises ValueError."""
-    config: ClusterConfig = _CONFIG(json.loads(text))
-    return Confinement(config)
+    """Return the bounds that a lender has written: the fields of ClusterConfig as JSON, and `launchers` beside them.
+
+    Raises ValueError.
+    """
+    written = json.loads(text)
+    launchers = isinstance(written, dict) and written.pop("launchers", False) is True
+    config: ClusterConfig = _CONFIG(written)
+    return Confinement(config, launchers)
 
 
 def refusal(message: Any, error: RequestError) -> List[Any]:

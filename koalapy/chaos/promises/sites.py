@@ -186,7 +186,9 @@ class Leases:
                 for use in self._sites.leases.uses[held]:
                     self._check_nothing_runs(use)
         elif not lease.lent and lease.beyond is None:
-            self._check_nothing_runs(Use(site, lease_cluster(key[0], lease.number)))
+            use = Use(site, lease_cluster(key[0], lease.number))
+            self._check_nothing_runs(use)
+            self._check_kept(use)
 
     def _check_nothing_runs(self, use: Use) -> None:
         log = self._sites.worlds[use.site].program_log
@@ -194,6 +196,13 @@ class Leases:
             tag for tag in log.tags() if any(run.running and run.cluster == use.cluster for run in log.runs(tag))
         ]
         promise(not running, Promise.AFTER_LEASE, use.cluster, "of", use.site, "is over, but on it run", *running)
+
+    def _check_kept(self, use: Use) -> None:
+        """Check that no parameter counts as being on a lease that is over: it would never be run again."""
+        engine = self._sites.worlds[use.site].koalad.engine
+        for sweep in [] if engine is None else engine.records.sweeps.values():
+            out = sweep.out_on(use.cluster)
+            promise(not out, Promise.KEPT, "parameters", out, "of", sweep.id, "are on", use.cluster, "which is over")
 
     def _of_pilot(self, site: str, job: JobId) -> list[Held]:
         found = self._sites.leases.uses

@@ -16,7 +16,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.events import Event, OutputCollected, WorkSubmitted
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.job import Job
-from koalapy.model.lease import lease_cluster, lease_of_cluster
+from koalapy.model.lease import LeasedCluster, lease_of_cluster
 from koalapy.model.notification import NotificationId
 from koalapy.model.pilot import pilot_cluster
 from koalapy.model.records import Step
@@ -56,9 +56,11 @@ def pilot_settings(job: Job) -> ClusterSettings:
     )
 
 
-def lease_settings(name: str) -> ClusterSettings:
+def lease_settings(lease: LeasedCluster) -> ClusterSettings:
     """Return the settings of the cluster that a lease is, as `koalapy.config.pilots` gives them."""
-    return ClusterSettings(name=name, batch="local", network=name, scavenge=Scavenge(off=True))
+    return ClusterSettings(
+        name=lease.name, batch="local", network=lease.network, scavenge=Scavenge(off=not lease.sweeps)
+    )
 
 
 class NoKoaladObserver:
@@ -182,8 +184,8 @@ class SimKoalad:
 
     def _leases_of(self, snapshot: Snapshot) -> list[ClusterSettings]:
         """Return the leases that a former koalad left, and those on which attempts are known."""
-        held = leases_held(snapshot.neighbours, _known_attempts(snapshot))
-        return [lease_settings(lease_cluster(*each)) for each in held]
+        held = leases_held(snapshot.neighbours, _known_attempts(snapshot), self.grid.settings.borrow)
+        return [lease_settings(each) for each in held]
 
     def _renewed(self) -> Engine:
         return self._engine_of(self.store.load())

@@ -118,6 +118,59 @@ def test_a_lender_takes_a_lease_back_and_the_job_runs_again(pair: Pair) -> None:
     pair.idle()
 
 
+def test_a_job_communicates_between_components_on_own_and_on_leased_processors(pair: Pair) -> None:
+    delft = pair.delft
+    got = delft.work / "got"
+    job = delft.submit(
+        live.sh(f"$KOALA_RENDEZVOUS get word >{got}", 2, walltime="2m", launch="once"),
+        live.sh('$KOALA_RENDEZVOUS put word "$KOALA_RANK of $KOALA_SIZE"', 4, walltime="2m", launch="once"),
+    )
+    ended = delft.end(job)
+    assert ended["state"] == "done"
+    own, lent = [each["cluster"] for each in ended["components"]]
+    assert (own, str(lent).partition("~")[0]) == ("delft-nodes", "lyon")
+    assert got.read_text().strip() == "1 of 2"
+    asked = "The site lyon is asked for 4 processors of 6, for component 1: the others fit on delft-nodes."
+    assert asked in delft("show", job).out
+    pair.idle()
+
+
+def test_a_sweep_without_idle_nodes_runs_on_a_lease(pair: Pair) -> None:
+    delft = pair.delft
+    count, ran, gate = SLOTS["delft"] + 3, delft.work / "ran", delft.work / "sweep.gate"
+    script = f"echo $0 >>{ran}; while [ ! -e {gate} ]; do sleep 0.1; done"
+    begun = delft("sweep", "--json", "-p", f"x=1:{count}", "--", "sh", "-c", script, "{x}")
+    sweep = int(begun.document["id"])
+    delft.until(lambda: ran.exists() and len(ran.read_text().splitlines()) == count)
+    borrowed = leases(delft)
+    assert sum(each["processors"] for each in borrowed) == sum(each["processors"] for each in leases(pair.lyon)) == 3
+    assert {each["job"] for each in borrowed} == {sweep}
+    assert f", as {borrowed[0]['name']}." in delft("explain", sweep).out
+    gate.touch()
+    assert delft("wait", sweep).status == 0
+    found = delft("results", sweep, "--json").document["results"]
+    assert sorted(each["parameter"] for each in found) == list(range(1, count + 1))
+    assert {each["cluster"] for each in found} == {"delft-nodes", *(each["name"] for each in borrowed)}
+    pair.idle()
+
+
+def test_parameters_on_a_lease_that_is_taken_back_run_again(pair: Pair) -> None:
+    delft = pair.delft
+    count, ran, gate = SLOTS["delft"] + 3, delft.work / "again", delft.work / "again.gate"
+    script = f"echo $0 >>{ran}; while [ ! -e {gate} ]; do sleep 0.1; done"
+    sweep = int(delft("sweep", "--json", "-p", f"x=1:{count}", "--", "sh", "-c", script, "{x}").document["id"])
+    delft.until(lambda: ran.exists() and len(ran.read_text().splitlines()) == count)
+    for lent in leases(pair.lyon):
+        assert pair.lyon("leases", "end", lent["name"]).status == 0
+    delft.until(lambda: len(ran.read_text().splitlines()) == count + 3)
+    gate.touch()
+    assert delft("wait", sweep).status == 0
+    assert sorted(each["parameter"] for each in delft("results", sweep, "--json").document["results"]) == list(
+        range(1, count + 1)
+    )
+    pair.idle()
+
+
 def test_why_nothing_is_borrowed_is_explained(pair: Pair) -> None:
     delft, lyon = pair.both
     job = delft.submit(live.sh("exit 0", 6, walltime="2m"))

@@ -1,0 +1,73 @@
+"""The wishes of sweeps to borrow of neighbouring sites: for waiting parameters for which no node is idle here."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from koalapy.core.core import Core
+from koalapy.model.errors import Reason
+from koalapy.model.lease import SweepWish, wanted_for, why_kept
+from koalapy.model.request import KeepOutput
+from koalapy.model.sweep import Sweep
+from koalapy.model.units import Instant
+from koalapy.scavenging.idle_nodes import Nodes
+from koalapy.scavenging.pilots import launcher_walltime, owner_of, slots_of, staying
+
+
+def note_wishes(
+    core: Core,
+    now: Instant,
+    active: Sequence[Sweep],
+    nodes: Mapping[str, Nodes],
+    barred: Callable[[Sweep], Sequence[str]],
+) -> None:
+    """Note what the active sweeps would borrow, if the grid file has it so. `barred`: see feasibility.barred."""
+    neighbours, borrow = core.neighbours, core.settings.borrow
+    if borrow is None or not borrow.sweeps or not neighbours.records:
+        forget(core)
+        return
+    lacking = {}
+    for sweep in active:
+        count = _waiting(core, sweep) if why_not_borrowed(sweep) is None else 0
+        if count > 0 and not _has_idle(nodes, barred(sweep)):
+            lacking[sweep.id] = _wish(core, sweep, count)
+    before = neighbours.lacking_since
+    neighbours.lacking_since = since = {each: before.get(each, now) for each in lacking}
+    neighbours.wishes = tuple([wish for each, wish in lacking.items() if now >= since[each] + borrow.after])
+
+
+def forget(core: Core) -> None:
+    """Note that no sweep would borrow anything."""
+    core.neighbours.wishes, core.neighbours.lacking_since = (), {}
+
+
+def why_not_borrowed(sweep: Sweep) -> Reason | None:
+    """Return why a sweep never runs on a lease; None if it may."""
+    request = sweep.request
+    if request.dttl == 0:
+        return _unfit("It has the DTTL 0.")
+    if request.stage_out or request.keep_output is KeepOutput.HOME:
+        return _unfit("Its files are brought home when all parameters are done, and a lease may be over before.")
+    return why_kept(request.components[0])
+
+
+def _unfit(what: str) -> Reason:
+    return Reason("not_borrowed", "request", what, "")
+
+
+def _waiting(core: Core, sweep: Sweep) -> int:
+    """Return the parameters for which the sweep has no slot of a Launcher yet."""
+    template = sweep.request.components[0]
+    slots = sum(slots_of(template, each.processors) for each in staying(core.pilots.of(owner_of(sweep.id))))
+    return sweep.left - slots
+
+
+def _has_idle(nodes: Mapping[str, Nodes], barred: Sequence[str]) -> bool:
+    return any(each.idle and not each.closed for name, each in nodes.items() if name not in barred)
+
+
+def _wish(core: Core, sweep: Sweep, count: int) -> SweepWish:
+    template = sweep.request.components[0]
+    launcher = replace(template, walltime=launcher_walltime(template, core.settings.scavenging))
+    unit = max(1, template.processors)
+    want = wanted_for([launcher], count * unit, core.settings.barrier_timeout)
+    return SweepWish(sweep.id, replace(want, launchers=True), unit)
