@@ -2,6 +2,7 @@
 
 SHARED/                         `shared` of the grid file, else ~/.koala
   bin/HASH.pyz                  a pushed file
+  bin/HASH.PYTHON.pyz           the same with modules compiled for a version of Python; see kcm.shared_directory
   INSTANCE/                     one store
     relay.CLUSTER.json          address and secret of the cluster's newest KCM (mode 0600)
     post.CLUSTER.EPOCH.UNIQUE/  a KCM's directory of `relay: files`; see message_files

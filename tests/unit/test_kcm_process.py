@@ -13,6 +13,7 @@ import kcm_connection as far
 import pytest
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.frames import Chunk, Control
+from koalapy_adapters.kcm.shared_directory.pushed_files import compiled_path, write_compiled
 from koalapy_adapters.messages import (
     PROTOCOL,
     Cancel,
@@ -77,6 +78,24 @@ def connect(tmp_path: Path, pyz: Path) -> Iterator[Callable[[], Any]]:
             last.request(Cancel, tag, force=True)
             last.gone(tag)
         assert last.hang_up() == 0
+
+
+def test_a_job_starts_from_the_compiled_copy_that_an_earlier_kcm_made(
+    connect: Callable[[], Any], tmp_path: Path
+) -> None:
+    pushed = tmp_path / "shared" / "bin" / f"{packed().digest}.pyz"
+    pushed.parent.mkdir(parents=True)
+    pushed.write_bytes(packed().data)
+    copy = compiled_path(str(pushed))
+    assert copy is not None
+    write_compiled(str(pushed), copy)
+    koalad = connect()
+    assert koalad.hello().error is None
+    koalad.submit(TAGS[0], "true", processors=2)
+    barrier = koalad.report(TAGS[0], "at_barrier")
+    koalad.answer(Release, TAGS[0], 0, [[0, barrier.nodes[0][1], 2]])
+    assert koalad.report(TAGS[0], "ended").exit_status == 0
+    assert copy in (tmp_path / "shared" / INSTANCE / TAGS[0] / "script").read_text()
 
 
 def test_a_job_from_submit_to_forget(connect: Callable[[], Any]) -> None:

@@ -14,7 +14,7 @@ from koalapy_adapters.frames import MAX_DIGITS, Decoder, FrameError
 from koalapy_adapters.kcm.relay import addresses, file_relay
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
-from koalapy_adapters.kcm.shared_directory.cluster_files import VERIFIED_EVERY, PushedFile, RelayAddressFile
+from koalapy_adapters.kcm.shared_directory.cluster_files import RelayAddressFile
 from koalapy_adapters.kcm.shared_directory.errors import Stale
 from koalapy_adapters.kcm.state.actions import OtherVersion
 from koalapy_adapters.messages import RELAY_PROTOCOL, MessageError, from_json
@@ -68,33 +68,6 @@ def test_a_newer_kcms_file_is_left_alone(file: Path, address_file: RelayAddressF
 def test_a_kcm_that_has_published_nothing_writes_nothing(file: Path) -> None:
     RelayAddressFile(str(file), 7, DISK).show_life()
     assert not file.exists()
-
-
-@pytest.mark.parametrize("damage", [None, b"", b"rotten"], ids=["removed", "empty", "rotten"])
-def test_the_pushed_file_is_mended_and_touched_once_a_day(tmp_path: Path, damage: bytes | None) -> None:
-    path = tmp_path / "pushed.pyz"
-    path.write_bytes(b"whole")
-    kept = PushedFile(str(path))
-    kept.keep(0)
-    os.utime(path, (0, 0))
-    kept.keep(1)
-    assert path.stat().st_mtime == 0
-    path.unlink() if damage is None else path.write_bytes(damage)
-    kept.keep(VERIFIED_EVERY)
-    assert path.read_bytes() == b"whole"
-    os.utime(path, (0, 0))
-    kept.keep(2 * VERIFIED_EVERY)
-    assert path.stat().st_mtime > 0
-
-
-def test_a_pushed_file_that_is_missing_is_mended_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "pushed.pyz"
-    path.write_bytes(b"whole")
-    kept = PushedFile(str(path))
-    kept.keep(0)
-    path.unlink()
-    kept.keep(1)
-    assert path.read_bytes() == b"whole"
 
 
 # ---- whom the relay answers

@@ -30,8 +30,9 @@ from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
 from koalapy_adapters.kcm.relay.file_relay import FileRelay, FileRelayServer
 from koalapy_adapters.kcm.relay.tcp import Relay
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
-from koalapy_adapters.kcm.shared_directory.cluster_files import PushedFile, python_shim, write_python_shim
+from koalapy_adapters.kcm.shared_directory.cluster_files import python_shim, write_python_shim
 from koalapy_adapters.kcm.shared_directory.errors import unusable
+from koalapy_adapters.kcm.shared_directory.pushed_files import PushedFiles
 from koalapy_adapters.kcm.state.actions import Woken
 from koalapy_adapters.messages import ClusterConfig, Hello, Welcome
 
@@ -74,7 +75,8 @@ class KcmContext:
         self._server = self._file_relay_server() if self.config.relay == FILES else None
         self.relay: Union[Relay, FileRelay] = self._relay(notify, is_suspended)
         self.staging = Staging(self._directories, writer, has_ended)
-        self._pushed_file: Optional[PushedFile] = None
+        self._operations = operations
+        self._pushed_files: Optional[PushedFiles] = None
         self._mpi: List[str] = []  # the flavours on this host, from the first question to the batch system on
         self._speed = 0  # of a processor of this host, in the same way
         self._prerequisites = startup.Prerequisites(
@@ -155,16 +157,17 @@ class KcmContext:
             write_python_shim(self._shim)
         path = self._directories.push(self._pushed)
         try:
-            self._pushed_file = PushedFile(path)
+            self._pushed_files = PushedFiles(path, now())
         except OSError as error:
             raise unusable(self._directories.own, error) from error
-        return path
+        return self._pushed_files.path
 
     def _show_life(self) -> None:
         """Keep what wrappers find in the shared directory as it should be. Raises nothing."""
         self._directories.address_file.show_life()
-        if self._pushed_file is not None:
-            self._pushed_file.keep(now())
+        if self._pushed_files is not None:
+            self._pushed_files.keep(now())
+            self._operations.pushed = self._pushed_files.path
 
     def _describe(self) -> Description:
         if self._drmaa is not None:

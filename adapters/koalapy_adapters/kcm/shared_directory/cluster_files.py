@@ -1,4 +1,4 @@
-"""The KCM's own files in the shared directory: relay address, submit watermark, the pushed file and Python's shim."""
+"""The KCM's own files in the shared directory: relay address, submit watermark and Python's shim."""
 
 import hashlib
 import os
@@ -8,15 +8,13 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters import layout
 from koalapy_adapters.errors import ClusterError
-from koalapy_adapters.files import DISK, Files
+from koalapy_adapters.files import Files
 from koalapy_adapters.kcm.shared_directory.errors import Stale, unusable
-from koalapy_adapters.kcm.state.actions import SECOND
 from koalapy_adapters.messages import ClusterConfig
 from koalapy_adapters.messages.fields import MOST_NUMBERS
 
 MAX_EPOCH = 1 << 53  # a higher one is damage: epochs count the starts of koalad
 _SECRET_BYTES = 32
-VERIFIED_EVERY = 86400 * SECOND  # the content of the pushed file
 BY_SETUP = "KOALA_PYTHON_BY_SETUP"  # koalad's remote command sets it where the KCM's own Python was found so
 # What profile and setup print must not get between a node agent and its wrapper, which use these streams.
 _SCRIPT = """#!/bin/sh
@@ -137,32 +135,6 @@ class SubmitWatermark:
             except OSError as error:
                 self._written = 0
                 raise unusable(os.path.dirname(self._path), error) from error
-
-
-class PushedFile:
-    """The pushed file `path`, kept with its present bytes while its KCM lives, whatever purges or damages it.
-
-    Raises OSError if it cannot be read.
-    """
-
-    def __init__(self, path: str, files: Files = DISK) -> None:
-        self.path, self._files = path, files
-        self._data = files.read(path)
-        self._digest = hashlib.sha256(self._data).digest()
-        self._verify_at = 0
-
-    def keep(self, now: int) -> None:
-        """Write it again if it is missing; once a day also if it is damaged, and touch it. Raises nothing."""
-        try:
-            missing = not self._files.exists(self.path)
-            if not missing and now < self._verify_at:
-                return
-            if missing or hashlib.sha256(self._files.read(self.path)).digest() != self._digest:
-                layout.write_whole(self.path, self._data, files=self._files)
-            self._files.use(self.path)
-            self._verify_at = now + VERIFIED_EVERY
-        except OSError:
-            pass  # it is tried again at the next call; an attempt that is prepared meanwhile reports what is wrong
 
 
 class PythonShim(NamedTuple):
