@@ -25,7 +25,7 @@ class Neighbours:
     `seen`: the requests of neighbours in the past hour, the oldest first; the store has them too. `match_at`: when
     requests that wait are served. `policies`: those that the grid file names. `placement`: that of the scheduler, by
     which parts of jobs are found. `wishes`: what sweeps would borrow, in their order; `lacking_since`: since when they
-    find no idle nodes.
+    find no idle nodes. `looked_at`: the facts at the last look at what waiting jobs need of leases.
     `exposed_until`: the clusters whose nodes could not isolate programs; until then they lend nothing.
 
     After a restart of koalad the counts of `came_at` begin anew, and so do the waits of `exposed_until`: at worst a
@@ -50,6 +50,7 @@ class Neighbours:
         self.placement: PlacementPolicy = worst_fit
         self.wishes: tuple[SweepWish, ...] = ()
         self.lacking_since: dict[JobId, Instant] = {}
+        self.looked_at: tuple[object, ...] = ()
 
     def inherit(self, before: "Neighbours") -> None:
         """Take over the sessions of the engine that this one replaces."""

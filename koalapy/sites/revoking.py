@@ -42,8 +42,29 @@ def step(core: Core, now: Instant, policies: Policies) -> None:
             there = [each for each in held if each[2].request.components[0].cluster == cluster.name]
             if there and (short := _processors_short(core, cluster)) > 0:
                 _revoke_for_local(core, now, lend, there, short)
-    if core.queue.order:
+    if core.queue.order and _is_news(core, now, held):
         _revoke_for_own(core, now, lend, policies)
+
+
+def _is_news(core: Core, now: Instant, held: Sequence[tuple[str, Lease, Job]]) -> bool:
+    """Return whether something has changed since the last look at what waiting jobs need.
+
+    A measurement of a cluster with leases counts in any case, so that a look is at most a poll late.
+    """
+    known = core.information.clusters
+    states = [known[each].state for each in sorted({_cluster_of(job) for _, _, job in held}) if each in known]
+    look = (
+        core.information.refresh(now),
+        tuple(core.queue.order[:_MOST_JOBS]),
+        tuple([(job.id, lease.state, _is_going(lease)) for _, lease, job in held]),
+        tuple([None if state is None else state.measured_at for state in states]),
+    )
+    before, core.neighbours.looked_at = core.neighbours.looked_at, look
+    return look != before
+
+
+def _cluster_of(job: Job) -> str:
+    return job.request.components[0].cluster or ""
 
 
 def _held(core: Core) -> Iterator[tuple[str, Lease, Job]]:
