@@ -5,10 +5,13 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from koalapy_adapters.allocation import client, jobs, journal, node, surroundings
+from hypothesis import given
+from hypothesis import strategies as st
+from koalapy_adapters.allocation import client, jobs, journal, node, requests, surroundings
 from koalapy_adapters.batch import allocation, slurm_launch
 from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Host
 from koalapy_adapters.errors import ClusterError, RequestError, Result, TransientError, UnreadableError
@@ -349,3 +352,129 @@ def test_wishes_that_an_allocation_cannot_grant_are_refused() -> None:
 
     with pytest.raises(RequestError, match="The allocation has no whole nodes to give away"):
         script.directives(allocation.script(BATCH._replace(exclusive=True)), "The allocation")
+
+
+# ---- suspended jobs
+
+
+def test_a_suspended_job_frees_its_processors_and_is_stopped_by_its_wrapper() -> None:
+    made = queue()
+    made.add(job(4))
+    made.start(0.0)
+    assert [(each.job.id, each.number) for each in made.suspend(1, 1.0)] == [(1, signal.SIGTSTP)]
+    assert made.free() == NODES
+    assert made.suspend(1, 2.0) == []
+    assert [each.state for each in made.running()] == ["suspended"]
+
+
+def test_a_resumed_job_goes_on_once_its_nodes_have_room_and_before_any_other_job() -> None:
+    made = queue()
+    made.add(job(4))
+    made.add(job(4))
+    made.start(0.0)
+    made.suspend(1, 1.0)
+    made.add(job(3, name="urgent"))
+    assert started(made, 1.0) == [[["n1", 3]]]
+    made.add(job(1, name="later"))
+    made.resume(1)
+    assert (made.go_on(2.0), made.start(2.0)) == ([], [])
+    made.ended(3, 0, False, 3.0)
+    assert [(each.job.id, each.number) for each in made.go_on(3.0)] == [(1, signal.SIGCONT)]
+    assert started(made, 3.0) == []
+    assert made.free() == {"n1": 0, "n2": 0}
+
+
+def test_a_job_that_fits_elsewhere_leaves_what_a_suspended_one_needs() -> None:
+    made = queue()
+    made.add(job(4))
+    made.start(0.0)
+    made.suspend(1, 1.0)
+    assert made.unreserved() == {"n1": 0, "n2": 4}
+    made.add(job(1))
+    made.add(job(6, name="urgent"))
+    assert started(made, 1.0) == [[["n2", 1]], [["n1", 4], ["n2", 2]]]
+
+
+def test_the_walltime_of_a_suspended_job_stands_still() -> None:
+    made = queue()
+    made.add(job(walltime_s=10))
+    made.start(0.0)
+    made.suspend(1, 4.0)
+    assert made.due(1000.0) == []
+    made.resume(1)
+    made.go_on(1004.0)
+    assert made.due(1009.0) == []
+    assert [each.number for each in made.due(1010.0)] == [15]
+
+
+def test_a_suspended_job_that_is_cancelled_ends_and_frees_nothing_twice() -> None:
+    made = queue()
+    made.add(job(4))
+    made.start(0.0)
+    made.suspend(1, 1.0)
+    assert [each.number for each in made.cancel(1, 2.0)] == [15]
+    made.resume(1)
+    assert made.go_on(2.0) == []
+    made.ended(1, 143, True, 3.0)
+    assert made.free() == NODES
+    assert (made.jobs[1].ending, made.jobs[1].resuming) == ("cancelled", False)
+    for refused in (lambda: made.suspend(1, 4.0), lambda: made.resume(1)):
+        with pytest.raises(KeyError):
+            refused()
+
+
+_Steps = st.lists(
+    st.tuples(st.sampled_from(["add", "suspend", "resume", "cancel", "end", "time"]), st.integers(1, 8)), max_size=60
+)
+
+
+@given(_Steps)
+def test_no_node_ever_has_more_than_it_holds_and_every_resumed_job_goes_on(steps: list[tuple[str, int]]) -> None:
+    made, now = queue(), 0.0
+
+    def advance() -> None:
+        made.go_on(now)
+        made.start(now)
+        held = {name: sum(dict(map(tuple, each.hosts)).get(name, 0) for each in runs()) for name in NODES}
+        assert made.free() == {name: size - held[name] for name, size in NODES.items()}
+        assert all(taken <= NODES[name] for name, taken in held.items())
+
+    def runs() -> list[jobs.Job]:
+        return [each for each in made.running() if each.state == "running"]
+
+    for what, number in steps:
+        now += 1.0
+        if what == "add":
+            made.add(job(number, walltime_s=10**6))
+        elif what == "end":
+            made.ended(number, 0, False, now)
+        elif what == "cancel":
+            made.cancel(number, now)
+        elif what in ("suspend", "resume"):
+            with suppress(KeyError):
+                made.suspend(number, now) if what == "suspend" else made.resume(number)
+        advance()
+    for each in list(made.running()):
+        if each.state == "suspended":
+            with suppress(KeyError):
+                made.resume(each.id)
+    while active := runs():
+        for each in active:
+            made.ended(each.id, 0, False, now)
+        advance()
+    assert all(each.state == "ended" or each.id in made._stopping for each in made.jobs.values())
+
+
+def test_what_the_queue_answers_about_a_suspended_job() -> None:
+    made = queue()
+    made.add(job(4, name="k00000000000001"))
+    made.start(0.0)
+    requests.handle(made, "/a/q", {"do": "suspend", "ids": ["1@/a/q"]}, 1.0)
+    answer, _ = requests.handle(made, "/a/q", {"do": "capacity"}, 2.0)
+    found = allocation.parse_capacity(BatchSettings(user="me"), [Result([], 0, json.dumps(answer), "")])
+    assert (found.idle, found.allocated, found.free_nodes) == (8, [], [[4, 1]])
+    assert [each.state for each in found.statuses.values()] == ["suspended"]
+    with pytest.raises(RequestError):
+        requests.handle(made, "/a/q", {"do": "suspend", "ids": ["7@/a/q"]}, 3.0)
+    assert allocation.suspend_argv("1@/a/q") == ["/a/queue", "suspend", "1@/a/q"]
+    assert allocation.resume_argv("1@/a/q") == ["/a/queue", "resume", "1@/a/q"]

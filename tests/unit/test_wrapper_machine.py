@@ -39,6 +39,8 @@ happenings = st.one_of(
     st.builds(e.NodeEmptied, nodes),
     st.builds(e.NodeLost, nodes, st.booleans()),
     st.just(e.Signalled()),
+    st.just(e.SuspendRequested()),
+    st.builds(e.Resumed, st.sampled_from([0, 0, 0, SECOND])),
     st.just(e.RelayEntered()),
     st.builds(e.RelayLost, st.integers(0, 10**6)),
     st.just(e.ReleaseReceived(0, [[0, "a", 1], [0, "b", 1]])),
@@ -120,6 +122,8 @@ def test_the_machine_keeps_its_promises_in_any_history(history: list[tuple[int, 
     assert len(set(decided)) <= 1, "an ending was decided twice"
     stops = world.at(e.StopNodes)
     assert not stops or all(at <= stops[0] for at in world.at(e.ReleaseNodes)), "it was released after its stop"
+    turns = [type(command) for _, command in world.commands if isinstance(command, e.SuspendNodes | e.ResumeNodes)]
+    assert turns == [e.SuspendNodes, e.ResumeNodes] * (len(turns) // 2) + [e.SuspendNodes] * (len(turns) % 2)
 
 
 @settings(max_examples=400)
@@ -146,9 +150,10 @@ def test_no_end_is_reported_before_the_exit_record_is_written_or_has_failed(
 @settings(max_examples=200)
 @given(histories)
 def test_the_machine_always_leaves_in_the_end(history: list[tuple[int, Any]]) -> None:
-    """Every wait has its deadline, even if no answer comes."""
+    """Every wait has its deadline, even if no answer comes; but a suspended program waits until it is resumed."""
     world = World()
     world.play(history)
+    world.handle(e.Resumed())
     world.pass_time(world.now + 2 * 3600 * SECOND)
     assert len(world.of(e.Leave)) == 1
     assert world.of(e.WriteRecord)
@@ -384,3 +389,37 @@ def test_a_void_attempt_leaves_at_once() -> None:
     assert machine.handle(0, e.AttemptRevoked()) == [e.Leave(0)]
     assert machine.handle(1, e.RelayEntered()) == []
     assert machine.next_wakeup() is None
+
+
+def test_a_program_is_suspended_and_resumed_and_the_time_between_is_not_its_walltime() -> None:
+    world = released()
+    start = world.now
+    world.pass_time(start + 100 * SECOND)
+    world.handle(e.SuspendRequested())
+    world.handle(e.SuspendRequested())
+    assert len(world.of(e.SuspendNodes)) == 1
+    world.handle(e.Resumed(20 * SECOND))  # its host has slept, which resumes no program
+    world.pass_time(start + 5000 * SECOND)
+    assert (world.of(e.ResumeNodes), world.of(e.StopNodes)) == ([], [])
+    world.handle(e.Resumed())
+    assert len(world.of(e.ResumeNodes)) == 1
+    world.pass_time(start + 6000 * SECOND)
+    assert world.at(e.StopNodes) == [start + 4900 * SECOND + SETTINGS.walltime]
+
+
+def test_a_suspended_program_can_be_ended_and_one_that_ends_is_not_suspended() -> None:
+    world = released()
+    world.handle(e.SuspendRequested())
+    world.handle(e.StopReceived(force=False))
+    assert [each.grace for each in world.of(e.StopNodes)] == [SETTINGS.grace]
+    assert empty(world).ending == "cancelled"
+    world = released()
+    world.handle(e.StopReceived(force=False))
+    world.handle(e.SuspendRequested())
+    assert world.of(e.SuspendNodes) == []
+
+
+def test_nothing_is_suspended_before_the_release() -> None:
+    world = ready()
+    world.handle(e.SuspendRequested())
+    assert world.of(e.SuspendNodes) == []

@@ -7,6 +7,8 @@
       status ID…         these jobs, without those no longer known
       find NAME          the newest job of this name, also one that has ended
       cancel ID…         end these jobs; an unknown or ended one is no error
+      suspend ID…        stop the programs of these jobs, whose processors are then free
+      resume ID…         let them go on, as soon as their processors are free
       capacity           slots, nodes, and every job that is queued, runs or has failed lately
       describe           version and slots
       serve COMMAND…     be the server of the queue in the directory PLACE; COMMAND starts the pushed file
@@ -20,7 +22,8 @@ import os
 import sys
 from typing import List
 
-USAGE = "usage: allocation PLACE submit|status|find|cancel|capacity|describe|serve …"
+_COMMANDS = ("submit", "status", "find", "cancel", "suspend", "resume", "capacity", "describe")
+USAGE = "usage: allocation PLACE %s|serve …" % "|".join(_COMMANDS)
 
 
 def main(argv: List[str]) -> int:
@@ -29,7 +32,7 @@ def main(argv: List[str]) -> int:
 
     if len(argv) > 2 and argv[1] == "serve":
         return client.serve(argv[0], argv[2:])
-    if len(argv) < 2 or argv[1] not in ("submit", "status", "find", "cancel", "capacity", "describe"):
+    if len(argv) < 2 or argv[1] not in _COMMANDS:
         sys.stderr.write(USAGE + "\n")
         return 2
     command = [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0])]

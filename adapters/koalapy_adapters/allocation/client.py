@@ -76,9 +76,19 @@ class Client:
         return {"jobs": found}
 
     def _cancel(self, words: List[str]) -> Json:
-        for directory, ids in self._by_directory(words).items():
+        return self._control("cancel", words)
+
+    def _suspend(self, words: List[str]) -> Json:
+        return self._control("suspend", words)
+
+    def _resume(self, words: List[str]) -> Json:
+        return self._control("resume", words)
+
+    def _control(self, action: str, batch_ids: List[str]) -> Json:
+        """Let the queues do this with jobs. A queue without a server has no job that runs."""
+        for directory, ids in self._by_directory(batch_ids).items():
             if self._is_served(directory):
-                self._ask(directory, {"do": "cancel", "ids": ids})
+                self._ask(directory, {"do": action, "ids": ids})
         return {}
 
     def _find(self, words: List[str]) -> Json:
@@ -269,5 +279,7 @@ _COMMANDS = {
     "submit": Client._submit,
     "status": Client._status,
     "cancel": Client._cancel,
+    "suspend": Client._suspend,
+    "resume": Client._resume,
     "find": Client._find,
 }

@@ -1,24 +1,31 @@
 """Jobs on the nodes of an allocation, as a queue without clock, process or file: which may start, where; their ends.
 
 First come, first served; jobs of the lowest priority wait behind all others. No job passes the first one that waits for
-processors.
+processors. A suspended job has given up its processors, but not its nodes. Once it is resumed, it goes on before any
+job is started on processors that it needs.
 """
 
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-QUEUED, RUNNING, ENDED = "queued", "running", "ended"
+QUEUED, RUNNING, SUSPENDED, ENDED = "queued", "running", "suspended", "ended"
 KILL_WAIT_S = 30.0  # between SIGTERM and SIGKILL, as Slurm's KillWait
 REMEMBERED_S = 600.0  # for which an ended job is listed
 MOST_REMEMBERED = 5000  # ended jobs that are listed; `find` reads the others from the journal
 
-_TERM, _KILL = 15, 9
+_TERM, _KILL, _SUSPEND, _RESUME = 15, 9, 20, 18  # signals of Linux, to the job's first process
+_BEGUN = (RUNNING, SUSPENDED)
 _KILLED = 128 + _KILL
+_NEVER = float("inf")
 
 Instant = float  # seconds since 1970
 
 
 class Job(NamedTuple):
-    """One job. `hosts`: its nodes and the processors on each, the first of which runs its first process."""
+    """One job. `hosts`: its nodes and the processors on each, the first of which runs its first process.
+
+    `suspended_at`: since when it is suspended; None if it is not. `suspended_s`: how long it was, before that.
+    `resuming`: it goes on as soon as its processors are free.
+    """
 
     id: int
     name: str
@@ -37,6 +44,9 @@ class Job(NamedTuple):
     exit_status: Optional[int] = None  # 128 + N for signal N
     ending: str = ""  # exited, killed, lost, walltime, cancelled
     reason: str = ""
+    suspended_at: Optional[Instant] = None
+    suspended_s: float = 0.0
+    resuming: bool = False
 
 
 class Signal(NamedTuple):
@@ -70,11 +80,22 @@ class Queue:
         """The free processors of each node that takes jobs."""
         return {name: self._free[name] for name in self.nodes if name in self.up}
 
+    def unreserved(self) -> Dict[str, int]:
+        """The free processors of each node that takes jobs, without those that its suspended jobs need to go on."""
+        left = self.free()
+        for job in self.jobs.values():
+            if job.state == SUSPENDED:
+                for name, processors in job.hosts:
+                    if name in left:
+                        left[name] = max(0, left[name] - processors)
+        return left
+
     def waiting(self) -> List[Job]:
         return sorted((job for job in self.jobs.values() if job.state == QUEUED), key=lambda job: (job.lowest, job.id))
 
     def running(self) -> List[Job]:
-        return [job for job in self.jobs.values() if job.state == RUNNING]
+        """The jobs that have begun and not ended; some may be suspended."""
+        return [job for job in self.jobs.values() if job.state in _BEGUN]
 
     def hindrance(self, job: Job, now: Instant) -> Tuple[str, str]:
         """Code and reason for which the job can never start here; empty if it can."""
@@ -101,12 +122,19 @@ class Queue:
         return job
 
     def start(self, now: Instant) -> List[Job]:
-        """Start the jobs that fit now. Returns them with their nodes."""
-        started = []
+        """Start the jobs that fit now. Returns them with their nodes.
+
+        A job gets processors that a suspended one needs to go on only if it does not fit without them; and no job does
+        while a resumed one waits for its own.
+        """
+        started: List[Job] = []
+        resuming = any(job.resuming for job in self.jobs.values())
         for job in self.waiting():
             if self.hindrance(job, now)[0]:
                 continue  # it is reported as stuck
-            hosts = _placed(job, self.free())
+            hosts = _placed(job, self.unreserved())
+            if hosts is None and not resuming:
+                hosts = _placed(job, self.free())
             if hosts is None:
                 break
             self._take(hosts, 1)
@@ -114,6 +142,41 @@ class Queue:
             self._put(job)
             started.append(job)
         return started
+
+    def suspend(self, number: int, now: Instant) -> List[Signal]:
+        """Stop a job's program and free its processors. Raises KeyError for a job that does not run."""
+        job = self.jobs[number]
+        if job.state not in _BEGUN or job.id in self._stopping:
+            raise KeyError(number)
+        if job.state == SUSPENDED:
+            self._put(job._replace(resuming=False))
+            return []
+        self._take(job.hosts, -1)
+        job = job._replace(state=SUSPENDED, suspended_at=now)
+        self._put(job)
+        return [Signal(job, _SUSPEND)]
+
+    def resume(self, number: int) -> None:
+        """Let a suspended job go on once its processors are free. Raises KeyError for one that has not begun."""
+        job = self.jobs[number]
+        if job.state not in _BEGUN:
+            raise KeyError(number)
+        if job.state == SUSPENDED:
+            self._put(job._replace(resuming=True))
+
+    def go_on(self, now: Instant) -> List[Signal]:
+        """Let those resumed jobs go on whose processors are free on all their nodes, the one first suspended first."""
+        signals = []
+        resuming = [job for job in self.jobs.values() if job.state == SUSPENDED and job.resuming]
+        for job in sorted(resuming, key=lambda job: (job.suspended_at or 0, job.id)):
+            if job.id in self._stopping or any(self._free[name] < processors for name, processors in job.hosts):
+                continue
+            self._take(job.hosts, 1)
+            stood = max(0.0, now - (job.suspended_at or now))
+            job = job._replace(state=RUNNING, suspended_at=None, suspended_s=job.suspended_s + stood, resuming=False)
+            self._put(job)
+            signals.append(Signal(job, _RESUME))
+        return signals
 
     def cancel(self, number: int, now: Instant) -> List[Signal]:
         """End a job. An unknown or ended one is no error."""
@@ -130,7 +193,7 @@ class Queue:
         signals: List[Signal] = []
         for job in self.running():
             stopping = self._stopping.get(job.id)
-            if stopping is None and now >= (job.started_at or now) + job.walltime_s:
+            if stopping is None and now >= self._due_of(job):
                 signals += self._stop(job, "walltime", now)
             elif stopping is not None and now >= stopping[1]:
                 self._stopping[job.id] = (stopping[0], now + KILL_WAIT_S)
@@ -145,7 +208,7 @@ class Queue:
     def ended(self, number: int, exit_status: int, signalled: bool, now: Instant) -> None:
         """The first process of a job has ended, and nothing of it is left on that node."""
         job = self.jobs.get(number)
-        if job is not None and job.state == RUNNING:
+        if job is not None and job.state in _BEGUN:
             why = self._stopping.get(number, ("killed" if signalled else "exited", 0))[0]
             self._end(job, now, why, exit_status, "")
 
@@ -177,12 +240,15 @@ class Queue:
     def _due_of(self, job: Job) -> Instant:
         if job.id in self._stopping:
             return self._stopping[job.id][1]
-        return (job.started_at or 0) + job.walltime_s
+        if job.state == SUSPENDED:
+            return _NEVER
+        return (job.started_at or 0) + job.walltime_s + job.suspended_s
 
     def _end(self, job: Job, now: Instant, ending: str, exit_status: Optional[int], reason: str) -> None:
         if job.state == RUNNING:
             self._take(job.hosts, -1)
         self._stopping.pop(job.id, None)
+        job = job._replace(suspended_at=None, resuming=False)
         self._put(job._replace(state=ENDED, ended_at=now, ending=ending, exit_status=exit_status, reason=reason))
 
     def _forget(self, now: Instant) -> None:

@@ -104,11 +104,35 @@ def _cancel(queue: jobs.Queue, directory: str, request: Json, now: float) -> Ans
     return {}, sent
 
 
+def _suspend(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:
+    try:
+        return {}, [each for batch_id in request["ids"] for each in queue.suspend(number_of(batch_id), now)]
+    except KeyError as error:
+        raise _does_not_run(error) from error
+
+
+def _resume(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:
+    """The jobs go on by `go_on`, which may be at once."""
+    try:
+        for batch_id in request["ids"]:
+            queue.resume(number_of(batch_id))
+    except KeyError as error:
+        raise _does_not_run(error) from error
+    return {}, []
+
+
+def _does_not_run(error: KeyError) -> RequestError:
+    return RequestError("not_running", "Job %s of the allocation does not run." % error, "See how it has ended.")
+
+
 def _capacity(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:
-    """Jobs that ended some time ago are left out: there may be thousands in a minute."""
+    """Jobs that ended some time ago are left out: there may be thousands in a minute.
+
+    No node shows as free what suspended jobs need to go on.
+    """
     shown = [job for _, job in sorted(queue.jobs.items()) if job.ended_at is None or job.ended_at >= now - SHOWN_S]
     answer = _listed(queue, directory, shown, now)
-    nodes = [[queue.nodes[name], max(0, free)] for name, free in queue.free().items()]
+    nodes = [[queue.nodes[name], max(0, free)] for name, free in queue.unreserved().items()]
     return dict(answer, slots=queue.total, nodes=nodes), []
 
 
@@ -129,6 +153,8 @@ _HANDLERS: Dict[str, Callable[[jobs.Queue, str, Json, float], Answer]] = {
     "status": _status,
     "find": _find,
     "cancel": _cancel,
+    "suspend": _suspend,
+    "resume": _resume,
     "capacity": _capacity,
     "describe": _describe,
 }

@@ -261,7 +261,7 @@ class Server:
         self._launch(names)
 
     def _progress(self) -> None:
-        """Start what fits, after it was written down, and write down every change."""
+        """Let go on and start what fits, after it was written down, and write down every change."""
         now = time.time()
         due = self.queue.next_due()
         if now >= self._forget_at or (due is not None and now >= due):
@@ -269,11 +269,14 @@ class Server:
             for each in self.queue.due(now):
                 if each.job.id not in self._unattended:
                     self._signal(each)
+        going_on = self.queue.go_on(now)
         started = self.queue.start(now)
         changed, self.queue.changed = self.queue.changed, []
         self._journal.write(changed, self.queue.jobs)
         if any(job.state == jobs.ENDED for job in changed):
             self._watchers = [client for client in self._watchers if client.ring()]
+        for each in going_on:
+            self._signal(each)
         for job in started:
             self._start(job)
 

@@ -19,6 +19,7 @@ from koalapy_adapters.isolation import terms
 NAME = "allocation"
 DIRECTORY = "allocations"
 HAS_QUEUE_SERVER = True  # see koalapy_adapters.kcm.execution.queue_requests
+FREES_WHEN_SUSPENDED = True
 
 parse_describe = local.parse_describe
 parse_submit = local.parse_submit
@@ -26,6 +27,7 @@ parse_status = local.parse_status
 parse_find = local.parse_find
 parse_history = local.parse_history
 parse_cancel = local.parse_cancel
+parse_suspend = local.parse_cancel
 hold_argv = local.hold_argv
 release_argv = local.release_argv
 parse_hold = local.parse_hold
@@ -71,6 +73,16 @@ def cancel_argv(batch_ids: Sequence[str]) -> Argv:
     return [_starter(batch_ids), "cancel", *batch_ids]
 
 
+def suspend_argv(batch_id: str) -> Argv:
+    """The command that stops a job's program, so that its processors are free for other jobs."""
+    return [_starter([batch_id]), "suspend", batch_id]
+
+
+def resume_argv(batch_id: str) -> Argv:
+    """The command that lets a job's program go on, as soon as the processors on its nodes are free."""
+    return [_starter([batch_id]), "resume", batch_id]
+
+
 def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
     return [_command(cluster, "capacity")]
 
@@ -78,6 +90,8 @@ def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
 def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
     """The capacity of the allocation, node by node. Nothing is idle while a job waits. Raises BatchError if the command
     failed or its answer cannot be read.
+
+    Processors that a suspended job waits for are idle; no node shows them as free.
     """
     whole = local.parse_capacity(cluster, results)
     try:

@@ -19,6 +19,7 @@ from koalapy_adapters.batch.protocol import (
     LOST,
     QUEUED,
     RUNNING,
+    SUSPENDED,
     WALLTIME,
     Argv,
     BatchJob,
@@ -34,7 +35,7 @@ from koalapy_adapters.errors import Result
 
 NAME = "local"
 
-_STATES = {"queued": QUEUED, "running": RUNNING, "ended": ENDED}
+_STATES = {"queued": QUEUED, "running": RUNNING, "suspended": SUSPENDED, "ended": ENDED}
 _ENDINGS = {
     "": "",
     "exited": EXITED,

@@ -7,10 +7,12 @@ from typing import Any, Iterable
 # The signals of batch systems before they kill, on cancel and at limits (Slurm, PBS: TERM; Grid Engine: USR2, XCPU).
 STOPPING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGXCPU))
 RESUMED = signal.SIGCONT  # to suspend, a batch system has sent SIGSTOP before, which no process notices
+SUSPENDING = signal.SIGTSTP  # to a wrapper in an allocation: it stops its program, and itself goes on
+NOTICED = (signal.SIGCHLD, RESUMED, *STOPPING)
 _IGNORED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE)
 
 
-def pipe(noticed: Iterable[int] = (signal.SIGCHLD, RESUMED, *STOPPING)) -> int:
+def pipe(noticed: Iterable[int] = NOTICED) -> int:
     """The reading end of a pipe of signal numbers, one byte each. Other signals that would kill are ignored."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
@@ -51,6 +53,10 @@ def stop_requested(numbers: bytes) -> bool:
 
 def resumed(numbers: bytes) -> bool:
     return RESUMED in numbers
+
+
+def suspend_requested(numbers: bytes) -> bool:
+    return SUSPENDING in numbers
 
 
 def _notice(number: int, frame: Any) -> None:

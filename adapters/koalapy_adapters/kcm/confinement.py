@@ -31,6 +31,7 @@ from koalapy_adapters.messages import (
     RecallParameters,
     Refused,
     Release,
+    SetSuspended,
     StreamReset,
     StreamState,
     Submit,
@@ -43,8 +44,8 @@ from koalapy_adapters.messages.fields import reader
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,99}")
 _INSTANCE = re.compile(r"[0-9a-z]{5}")  # no longer one: it could be the name of another directory of koalapy
 _TAKEN: Tuple[type, ...] = (
-    Account, Acknowledge, Cancel, Clean, Dissolve, Examine, Forget, OpenStream, PutKey, Release, StreamReset,
-    StreamState, Submit, Tags, WatchCluster, *SERVED,
+    Account, Acknowledge, Cancel, Clean, Dissolve, Examine, Forget, OpenStream, PutKey, Release, SetSuspended,
+    StreamReset, StreamState, Submit, Tags, WatchCluster, *SERVED,
 )  # fmt: skip
 _FOR_SWEEPS: Tuple[type, ...] = (FeedSweep, RecallParameters, TrustLauncher)
 _WISHES = ("processors", "walltime_s", "processors_per_node", "memory_per_processor", "exclusive", "lowest")

@@ -155,6 +155,16 @@ class Forget(NamedTuple):
     tag: Tag
 
 
+class SetSuspended(NamedTuple):
+    """Suspend the attempt's batch job, whose processors are then free for others, or resume it.
+
+    It has no answer: BatchStatus shows what has become of it. The newest of these messages counts.
+    """
+
+    tag: Tag
+    suspended: Flag
+
+
 class WatchCluster(NamedTuple):
     """Set whether something waits for this cluster's measurements. If so, the KCM polls at the floor rate."""
 
@@ -271,6 +281,7 @@ MESSAGES: Tuple[Type[Any], ...] = (
     Release,
     Cancel,
     Forget,
+    SetSuspended,
     WatchCluster,
     FeedSweep,
     RecallParameters,

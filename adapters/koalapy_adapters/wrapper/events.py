@@ -123,6 +123,10 @@ class Resumed(NamedTuple):
     slept: int = 0
 
 
+class SuspendRequested(NamedTuple):
+    """The batch system suspends the program (SIGTSTP), and not the wrapper. Resumed, with no `slept`, ends that."""
+
+
 class RelayEntered(NamedTuple):
     """The relay let the wrapper in."""
 
@@ -184,6 +188,14 @@ class StopNodes(NamedTuple):
     """Let every agent end its processes: SIGTERM, then SIGKILL after `grace` microseconds. -> NodeEmptied"""
 
     grace: int
+
+
+class SuspendNodes(NamedTuple):
+    """Let every agent stop its processes, by SIGSTOP."""
+
+
+class ResumeNodes(NamedTuple):
+    """Let the processes go on that SuspendNodes has stopped."""
 
 
 class AbandonNodes(NamedTuple):

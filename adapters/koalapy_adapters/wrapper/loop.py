@@ -77,7 +77,8 @@ class Loop:
 
     def run(self) -> int:
         """The wrapper's exit status."""
-        noticed = signals.pipe()
+        own_queue = node_identity.ALLOCATION_JOB in os.environ  # which suspends by SIGTSTP; others stop the wrapper too
+        noticed = signals.pipe((*signals.NOTICED, signals.SUSPENDING) if own_queue else signals.NOTICED)
         self._selector.register(noticed, selectors.EVENT_READ, lambda: self._handle_signals(noticed))
         self._selector.register(self._shared.readable, selectors.EVENT_READ, self._on_shared)
         self.reap()  # those that ended before anybody listened
@@ -132,6 +133,8 @@ class Loop:
             self._on_signals(numbers)
 
     def _on_signals(self, numbers: bytes) -> None:
+        if signals.suspend_requested(numbers):
+            self.handle(events.SuspendRequested())
         if signals.resumed(numbers):
             self.handle(events.Resumed())
         if signals.stop_requested(numbers):
@@ -343,6 +346,12 @@ class Loop:
         self.capturing.end()
         self.nodes.broadcast({"do": "stop", "grace": command.grace})
 
+    def _suspend_nodes(self, command: events.SuspendNodes) -> None:
+        self.nodes.broadcast({"do": "suspend"})
+
+    def _resume_nodes(self, command: events.ResumeNodes) -> None:
+        self.nodes.broadcast({"do": "continue"})
+
     def _abandon_nodes(self, command: events.AbandonNodes) -> None:
         self.nodes.kill()
 
@@ -381,6 +390,8 @@ _PERFORM: Dict[Type[Any], Callable[[Loop, Any], None]] = {
     events.PrepareNodes: Loop._prepare_nodes,
     events.ReleaseNodes: Loop._release_nodes,
     events.StopNodes: Loop._stop_nodes,
+    events.SuspendNodes: Loop._suspend_nodes,
+    events.ResumeNodes: Loop._resume_nodes,
     events.AbandonNodes: Loop._abandon_nodes,
     events.Leave: Loop._leave,
 }

@@ -33,7 +33,8 @@ class Machine:
         self._captured = False
         self._relay = False
         self._began = now
-        self._slept = 0  # how long its host has slept since the release
+        self._slept = 0  # how long its host has slept, and its program was suspended, since the release
+        self._suspended_at: Optional[int] = None  # None while its program is not suspended
         self._contact = now  # with the relay or the shared directory
         self._last_end: Optional[int] = None
         self._stopping_until: Optional[int] = None
@@ -163,7 +164,22 @@ class Machine:
         self._began += event.slept
         if self._report.released_at is not None:
             self._slept += event.slept
-        return []
+        if self._suspended_at is None:
+            return []
+        if event.slept:
+            self._suspended_at += event.slept
+            return []
+        self._slept += max(0, now - self._suspended_at)
+        self._suspended_at = None
+        return [e.ResumeNodes()]
+
+    def _on_suspend_requested(self, now: int, event: e.SuspendRequested) -> List[Any]:
+        """Suspend a program that runs. The time until it is resumed is not counted to its walltime."""
+        runs = self._report.phase in (RELEASED, RUNNING) and not self._ending and self._shutdown is None
+        if not runs or self._suspended_at is not None:
+            return []
+        self._suspended_at = now
+        return [e.SuspendNodes()]
 
     def _on_relay_entered(self, now: int, event: e.RelayEntered) -> List[Any]:
         self._relay, self._contact = True, now
@@ -254,7 +270,7 @@ class Machine:
             due.append((self._began + start, self._too_slow))
         if self._report.at_barrier_at is not None and self._report.phase == AT_BARRIER:
             due.append((self._report.at_barrier_at + self._settings.barrier_timeout, self._leave_barrier))
-        if self._report.released_at is not None:
+        if self._report.released_at is not None and self._suspended_at is None:
             due.append((self._report.released_at + self._settings.walltime + self._slept, self._exceed))
         if not self._relay:
             due.append((self._contact + self._settings.orphan_timeout, self._orphaned))
@@ -309,6 +325,7 @@ _REACTIONS: Dict[Type[Any], Callable[[Machine, int, Any], List[Any]]] = {
     e.NodeLost: Machine._on_lost,
     e.Signalled: Machine._on_signalled,
     e.Resumed: Machine._on_resumed,
+    e.SuspendRequested: Machine._on_suspend_requested,
     e.RelayEntered: Machine._on_relay_entered,
     e.RelayLost: Machine._on_relay_lost,
     e.ReleaseReceived: Machine._on_release,

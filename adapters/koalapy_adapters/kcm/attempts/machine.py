@@ -3,7 +3,7 @@
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from koalapy_adapters.batch.text import is_launcher
-from koalapy_adapters.kcm.attempts import cancel, monitor, submit, wrapper_messages
+from koalapy_adapters.kcm.attempts import cancel, monitor, submit, suspend, wrapper_messages
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state import cleanup
 from koalapy_adapters.kcm.state.actions import SECOND
@@ -28,6 +28,7 @@ from koalapy_adapters.messages import (
     RecallParameters,
     Refused,
     Release,
+    SetSuspended,
     Submit,
     Tags,
     TrustLauncher,
@@ -67,6 +68,7 @@ class Machine:
         for attempt in [core.attempts[tag] for tag in due_now if tag in core.attempts]:
             actions += submit.tick(core, now, attempt) + cancel.tick(core, now, attempt)
             actions += monitor.tick(core, now, attempt) + cleanup.tick(now, attempt)
+            actions += suspend.tick(now, attempt)
         rang_at = core.poll_schedule.bell.due()
         if rang_at is not None and rang_at <= now:
             actions += _woken(core, now, do.Woken())
@@ -238,6 +240,7 @@ _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     Release: _of_attempt(lambda core, now, attempt, event: wrapper_messages.release(attempt, event)),
     PutKey: lambda core, now, event: wrapper_messages.put_from_koalad(core.attempt(now, event.space), event),
     Forget: _forget,
+    SetSuspended: _of_known(suspend.asked),
     WatchCluster: _watch,
     Acknowledge: _acknowledge,
     FeedSweep: feed.fed,
@@ -255,6 +258,7 @@ _HANDLERS: Dict[type, Callable[[Core, int, Any], List[Any]]] = {
     do.StartLockTaken: _start_lock_taken,
     do.JobCancelled: _of_known(cancel.cancelled),
     do.JobsChecked: cancel.checked,
+    do.JobSuspended: _of_known(suspend.done),
     do.Inspected: _inspected,
     do.CapacityMeasured: monitor.measured,
     do.QueueFingerprinted: _fingerprinted,

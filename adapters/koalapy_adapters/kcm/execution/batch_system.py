@@ -169,6 +169,21 @@ class BatchSystem:
         """All of them by one command."""
         self._dialect.parse_cancel(self._run(self._dialect.cancel_argv(batch_ids)))
 
+    def suspend(self, batch_id: str) -> None:
+        """Stop the program of a job, so that others can have its processors. Raises BatchError if that cannot be."""
+        self._require_suspend()
+        self._dialect.parse_suspend(self._run(self._dialect.suspend_argv(batch_id)))
+
+    def resume(self, batch_id: str) -> None:
+        """Let a suspended job go on as soon as its processors are free. Raises BatchError if that cannot be."""
+        self._require_suspend()
+        self._dialect.parse_suspend(self._run(self._dialect.resume_argv(batch_id)))
+
+    def _require_suspend(self) -> None:
+        if not getattr(self._dialect, "FREES_WHEN_SUSPENDED", False):
+            name = self._dialect.NAME
+            raise ClusterError("cannot_suspend", "A job that %s suspends keeps its processors." % name, "Vacate it.")
+
     def hold(self, batch_id: str) -> bool:
         """Keep a waiting job from starting. False: this batch system cannot hold any."""
         return self._by_drmaa(batch_id, "hold") or self._held(self._dialect.hold_argv([batch_id]))

@@ -10,7 +10,7 @@ from koalapy_adapters.kcm.state import actions as do
 
 SUBMITS, COMMANDS, FILES = 4, 4, 8  # of each kind that run at a time; a measurement waits for none of them
 CANCELS = 500  # jobs of one cancel command, of which one runs at a time
-_COMMANDS = (do.Look, do.CancelJob, do.CheckJobs, do.ListTags)
+_COMMANDS = (do.Look, do.CancelJob, do.SuspendJob, do.CheckJobs, do.ListTags)
 
 
 class ActionExecutor:

@@ -90,6 +90,10 @@ class Operations:
     def _cancel(self, action: do.CancelJob) -> do.JobCancelled:
         return do.JobCancelled(action.tag, _call(lambda: self._batch.cancel(action.batch_id, action.forced))[1])
 
+    def _suspend(self, action: do.SuspendJob) -> do.JobSuspended:
+        call = self._batch.suspend if action.suspended else self._batch.resume
+        return do.JobSuspended(action.tag, action.suspended, _call(lambda: call(action.batch_id))[1])
+
     def _check(self, action: do.CheckJobs) -> do.JobsChecked:
         spent = self._batch.spent_on[CHECK]
         statuses, error = _call(lambda: self._batch.check(action.batch_ids))
@@ -188,6 +192,7 @@ _PERFORMERS: Dict[type, Callable[[Operations, Any], Any]] = {
     do.Look: Operations._look,
     do.TakeStartLock: Operations._take_start_lock,
     do.CancelJob: Operations._cancel,
+    do.SuspendJob: Operations._suspend,
     do.CheckJobs: Operations._check,
     do.Inspect: Operations._inspect,
     do.Measure: Operations._measure,

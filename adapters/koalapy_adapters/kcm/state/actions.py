@@ -86,6 +86,14 @@ class CancelJob(NamedTuple):
     forced: bool = False
 
 
+class SuspendJob(NamedTuple):
+    """Suspend the job, or resume it. -> JobSuspended"""
+
+    tag: str
+    batch_id: str
+    suspended: bool
+
+
 class CheckJobs(NamedTuple):
     """Ask the queue about these jobs in one call. -> JobsChecked"""
 
@@ -201,6 +209,14 @@ class StartLockTaken(NamedTuple):
 
 class JobCancelled(NamedTuple):
     tag: str
+    error: Optional[Json] = None
+
+
+class JobSuspended(NamedTuple):
+    """`suspended`: what was asked for."""
+
+    tag: str
+    suspended: bool
     error: Optional[Json] = None
 
 

@@ -108,6 +108,11 @@ class Attempt:
         self.sign_at = now  # when there was a sign of it, or none could be had
         self.wrapper_sign_at = now  # when its wrapper gave a sign of life, or none could be seen
         self.silent_since: Optional[int] = None  # as reported to koalad
+        # suspended by koalad's wish
+        self.suspend_wish: Optional[bool] = None  # None: done, or never asked
+        self.suspending = False  # an action for it runs
+        self.suspend_at: Optional[int] = None
+        self.suspend_backoff = Backoff(SECOND, 30 * SECOND)
         # its end by koalad's wish
         self.cancelled = False  # koalad asked for a Gone
         self.cleaned_up = False
@@ -151,9 +156,12 @@ class Attempt:
     def due(self) -> Optional[int]:
         """When it is to be examined again. Computed whenever it may have changed; most attempts wait for no moment."""
         end = self.ending
-        if end is None and self.retry_at is self.record_due_at is self.look_at is self.forget_at is None:
+        if (
+            end is None
+            and self.retry_at is self.record_due_at is self.look_at is self.forget_at is self.suspend_at is None
+        ):
             return None
-        timers = [self.retry_at, self.record_due_at, self.look_at, self.forget_at]
+        timers = [self.retry_at, self.record_due_at, self.look_at, self.forget_at, self.suspend_at]
         if end is not None:
             timers += [end.void_at, end.cancel_at, None if end.asking else end.check_at]
         return min((at for at in timers if at is not None), default=None)

@@ -1,7 +1,8 @@
 """The node agent: parent of the program's processes on one node, until nothing of them is left.
 
 On the wrapper's own node it is a fork of the wrapper; on the others `main` is started by the batch system's launcher.
-It obeys the messages on its standard input (prepare, release, stop, key, stream, resume, start, start_ended). End of
+It obeys the messages on its standard input (prepare, release, stop, suspend, continue, key, stream, resume,
+start, start_ended). End of
 file there means that the wrapper is gone, and ends the program; so does, on another node, silence.
 
 Of an MPI program, mpirun is the only process that the agent on the first node starts itself. The agents of the other
@@ -23,6 +24,7 @@ from koalapy_adapters.host.event_loop import dispatch_ready
 from koalapy_adapters.isolation import terms
 from koalapy_adapters.wrapper.agent import agent_guard
 from koalapy_adapters.wrapper.agent.remote_starts import RemoteStarts
+from koalapy_adapters.wrapper.agent.suspension import Suspension
 from koalapy_adapters.wrapper.keys.key_server import KeyServer
 from koalapy_adapters.wrapper.program.processes import RANK_VARIABLE, OutputFiles, Plan, Prepared
 
@@ -85,6 +87,7 @@ class Agent:
         self._sweeping = False
         self._over = False
         self._kill_at: Optional[int] = None
+        self._suspension = Suspension()
         self._grace = ORPHAN_GRACE
         self._passes_on = False  # the program itself stops the processes below it
         self._is_mpi = False
@@ -136,6 +139,11 @@ class Agent:
             self._release(message["first_rank"], message["size"], message.get("hosts", ""))
         elif do == "stop":
             self._stop(message["grace"])
+        elif do == "suspend":
+            if self._started and not self._sweeping and self._kill_at is None:
+                self._suspension.begin(clock.now())
+        elif do == "continue":
+            self._suspension.end()
         elif do == "key":
             self._server.learn(message["key"], message["value"])
         elif do == "stream" and message["to"] == self._index:
@@ -239,6 +247,7 @@ class Agent:
                 self._isolated.signal(signal.SIGTERM, everything=not self._passes_on)
             else:
                 self._terminate()
+            self._suspension.end()  # so that they see the signal
             if self._kill_at is None:
                 self._kill_at = clock.now() + grace
         else:
@@ -286,6 +295,7 @@ class Agent:
                 self._stop(self._grace)
 
     def _advance(self) -> None:
+        self._suspension.tick(clock.now())
         silent_at = self._silent_at()
         if silent_at is not None and clock.now() >= silent_at:
             self._lose_wrapper()
@@ -341,7 +351,7 @@ class Agent:
     def _timeout(self) -> Optional[float]:
         if self._sweeping and not self._over:
             return _AGAIN / clock.SECOND
-        times = [self._kill_at if not self._over else None, self._silent_at()]
+        times = [self._kill_at if not self._over else None, self._silent_at(), self._suspension.look_at]
         times.append(self._streams.next_wakeup() if self._streams is not None else None)
         due = min((time for time in times if time is not None), default=None)
         return None if due is None else max(0, due - clock.now()) / clock.SECOND
