@@ -17,6 +17,7 @@ from koalapy.coallocation import (
     pruning,
     restored_store,
     retries,
+    suspend,
     user_requests,
     vacate,
 )
@@ -108,7 +109,7 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         FilesStaged: (claim.on_files_moved,),
         AttemptSubmitted: (submission.on_submitted,),
         SubmissionFailed: (submission.on_submission_failed,),
-        BatchStatusSeen: (batch_status.on_seen,),
+        BatchStatusSeen: (batch_status.on_seen, suspend.on_seen),
         WrapperReported: (restored_store.on_reported, wrapper_reports.on_reported),
         AttemptCleanedUp: (cancel.on_cleaned_up,),
         AttemptStuck: (cancel.on_cancel_stuck,),
@@ -149,7 +150,7 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         ReceivedJobChanged: (receiving.on_changed,),
         SentJobReported: (sending.on_reported,),
         StoreRestored: (pilots.on_store_restored, restored_store.on_store_restored),
-        ClusterConnected: (clusters.on_connected,),
+        ClusterConnected: (clusters.on_connected, suspend.on_connected),
         ClusterLost: (clusters.on_lost,),
         ClusterMeasured: (clusters.on_measured, idle_nodes.on_measured),
         MeasurementFailed: (clusters.on_measurement_failed,),
@@ -237,6 +238,8 @@ class Engine:
         if core.records.counters.doubtful_below:
             restored_store.bind_waiting(core, now)
         requests.step(core, now)
+        if core.suspended.jobs:
+            suspend.step(core, now)
         if core.dirty and not core.startup_gate.awaited(now, bool(core.queue.ads)):
             for preempting in preemption.decide(core, now, self._policies):
                 self._carry_out_preemption(now, preempting)
@@ -314,12 +317,14 @@ class Engine:
             case Overtaken(_, times):
                 core.records.change(job, overtaken=job.overtaken + times)
 
-    def _carry_out_preemption(self, now: Instant, decision: preemption.Vacate | preemption.PolicyError) -> None:
+    def _carry_out_preemption(self, now: Instant, decision: preemption.MakeRoom | preemption.PolicyError) -> None:
         core = self.core
         match decision:
-            case preemption.Vacate(found, victims):
-                vacate.vacate(core, now, core.records.jobs[found.job], victims)
+            case preemption.MakeRoom(found, vacated, suspended):
+                vacate.make_room(core, now, core.records.jobs[found.job], vacated, suspended)
                 self._carry_out(now, found)
+                if suspended:
+                    suspend.commit_processors(core)
             case preemption.PolicyError(job, message):
                 if (job, message) not in core.sessions.noted_errors:
                     core.sessions.noted_errors[job, message] = None

@@ -132,6 +132,8 @@ class Job(TypedDict):
     """Clusters or groups of clusters on which it can run, in the order in which they are tried; none without a list."""
     choice: int | None
     """Place of the choice that it has now, from 0; null without a list."""
+    suspended_for: int | None
+    """Job of higher priority that has its processors meanwhile; null: it is not suspended for another."""
 
 
 class JobEvent(TypedDict):

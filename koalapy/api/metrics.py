@@ -111,11 +111,13 @@ class _Collector:
             parameters.add_metric([outcome], counted.parameters.get(outcome, 0))
         vacated = CounterMetricFamily("koala_jobs_vacated", "Jobs that were vacated for one of higher priority.")
         vacated.add_metric([], counted.vacated)
+        suspended = CounterMetricFamily("koala_jobs_suspended", "Jobs that were suspended for one of higher priority.")
+        suspended.add_metric([], counted.suspended)
         revoked = CounterMetricFamily(
             "koala_leases_revoked", "Leases that were taken back for jobs of this site's people."
         )
         revoked.add_metric([], counted.revoked)
-        yield from (jobs, sweeps, ended, parameters, vacated, revoked)
+        yield from (jobs, sweeps, ended, parameters, vacated, suspended, revoked)
         yield GaugeMetricFamily(
             "koala_longest_wait_seconds",
             "For how long the job that waits longest has waited; 0 if none waits.",

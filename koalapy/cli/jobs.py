@@ -139,7 +139,7 @@ def _job_rows(found: Sequence[Document]) -> list[tuple[object, ...]]:
     """Return a row for each job. On a terminal the reason is cut to the width that the other cells leave."""
     rows = [
         (
-            job["id"], job["name"], job["state"], _processors(job), run_time(job, datetime.now(UTC)), _clusters(job),
+            job["id"], job["name"], _state(job), _processors(job), run_time(job, datetime.now(UTC)), _clusters(job),
             ago(job["submitted_at"]), _why(job),
         )
         for job in found
@@ -162,7 +162,13 @@ def _why(job: Document) -> str:
     sentence, dot, _ = text.partition(". ")
     if text:
         return f"{sentence}." if dot else text
-    return ", ".join(filter(None, (job["sweep"] and counted(job["sweep"]), _awaited(job), moving(job))))
+    paused = f"for job {job['suspended_for']}" if job["suspended_for"] else ""
+    return ", ".join(filter(None, (job["sweep"] and counted(job["sweep"]), _awaited(job), paused, moving(job))))
+
+
+def _state(job: Document) -> str:
+    """Return the state of a job; a running one may be suspended for another."""
+    return "suspended" if job["suspended_for"] and job["state"] == "running" else str(job["state"])
 
 
 def _awaited(job: Document) -> str:

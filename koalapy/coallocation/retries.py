@@ -173,6 +173,8 @@ def _back(core: Core, now: Instant, job: Job, position: int, state: JobState, ke
         request=job.written or job.request,
         written=None,
         released_before=released or job.released_before,
+        suspended_for=None,
+        suspensions=0,
         **({} if keeps_choices else {"choices": (), "choice": 0}),
     )
     counted = {"submission_failures": job.submission_failures, "completion_failures": job.completion_failures}

@@ -20,7 +20,8 @@ class Preempt(Section):
     model_config = ConfigDict(serialize_by_alias=True)
 
     how: Annotated[PreemptBy, one_of(PreemptBy)] = Field(
-        default=PreemptBy.OFF, description="off, or vacate: running jobs go back into the queue"
+        default=PreemptBy.OFF,
+        description="off; vacate: running jobs go back into the queue; suspend: they pause where that makes room",
     )
     highest: _Priority = Field(default=0, alias="for", description="jobs of priority 0 up to this one may preempt")
     lowest: _Priority = Field(

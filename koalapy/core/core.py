@@ -15,6 +15,7 @@ from koalapy.core.run_list import RunList
 from koalapy.core.session_state import SessionState
 from koalapy.core.site_jobs import ReceivedJobs, SentJobs
 from koalapy.core.startup import RecalledAttempts, StartupGate
+from koalapy.core.suspended import SuspendedJobs
 from koalapy.core.wait_queue import WaitQueue
 from koalapy.information.kis import Information
 from koalapy.information.poll_urgency import PollUrgency
@@ -33,14 +34,14 @@ _NOTED = frozenset({ForgetAttempt, CollectOutput, AnnounceNotification, SendNoti
 class Core:
     """The engine's records with their indices, its settings, KIS, and the state of the sessions with clusters.
 
-    `queue`, `run_list`, `pilots`, `at_barrier`, `notifications`, `prerequisites`, `sent_jobs` and `received_jobs` are
-    indices of `records`. `silent`: attempts that have given no sign since koalad's start. `came_before`: by cluster,
-    the attempts that were at their barriers in a session that this engine has taken over from the one before.
-    `node_sizes`: by cluster, the processors of the largest node that the cluster has shown, or that a Launcher has
-    there. `dirty`: whether something that the scheduling pass reads has changed. `nodes_changed`: whether a cluster
-    was measured since the nodes were last surveyed for sweeps. `left`: clusters that have left the grid since this
-    koalad's start, to which no command goes. `facts`: those derived from the present event, for the owners of
-    attempts.
+    `queue`, `run_list`, `pilots`, `at_barrier`, `notifications`, `prerequisites`, `sent_jobs`, `received_jobs` and
+    `suspended` are indices of `records`. `silent`: attempts that have given no sign since koalad's start.
+    `came_before`: by cluster, the attempts that were at their barriers in a session that this engine has taken over
+    from the one before. `node_sizes`: by cluster, the processors of the largest node that the cluster has shown, or
+    that a Launcher has there. `dirty`: whether something that the scheduling pass reads has changed. `nodes_changed`:
+    whether a cluster was measured since the nodes were last surveyed for sweeps. `left`: clusters that have left the
+    grid since this koalad's start, to which no command goes. `facts`: those derived from the present event, for the
+    owners of attempts.
     """
 
     def __init__(self, settings: Settings, snapshot: Snapshot) -> None:
@@ -50,10 +51,10 @@ class Core:
         self.run_list, self.queue = RunList(), WaitQueue()
         self.at_barrier, self.pilots, self.notifications = AtBarrier(), Pilots(), Notifications()
         self.prerequisites = Prerequisites()
-        self.sent_jobs, self.received_jobs = SentJobs(), ReceivedJobs()
+        self.sent_jobs, self.received_jobs, self.suspended = SentJobs(), ReceivedJobs(), SuspendedJobs()
         lives = self.information.commitments, self.at_barrier
         indices: tuple[Index, ...] = self.run_list, self.queue, self.notifications, self.prerequisites
-        indices = *indices, self.sent_jobs, self.received_jobs
+        indices = *indices, self.sent_jobs, self.received_jobs, self.suspended
         self.records = Records(snapshot, indices, lives, (self.pilots,))
         self.prerequisites.survey(self.records.all_work(), snapshot.unreadable)
         self.silent: dict[AttemptId, None] = {each.id: None for job in snapshot.jobs for each in job.live}

@@ -1,12 +1,12 @@
 """The commitments: the processors of attempts on each cluster, updated with every change of an attempt."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.cluster import ClusterSettings, ClusterState
-from koalapy.model.identity import InstanceId, Tag, tag_of
+from koalapy.model.identity import AttemptId, InstanceId, Tag, tag_of
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest
 
@@ -32,6 +32,10 @@ class Scavenged:
         return processors_of(self.nodes)
 
 
+# Attempts that are suspended for a job, and the attempts of that job.
+Pair = tuple[Collection[AttemptId], Collection[AttemptId]]
+
+
 def processors_of(nodes: Iterable[tuple[int, int]]) -> int:
     """Return the sum of processors over pairs (processors per node, nodes)."""
     return sum(size * count for size, count in nodes)
@@ -43,6 +47,7 @@ class Commitments:
     def __init__(self, instance: InstanceId, clusters: Iterable[ClusterSettings]) -> None:
         self._instance = instance
         self._clusters = {settings.name: _ClusterCommitments(settings) for settings in clusters}
+        self._pairs: Mapping[str, Collection[Pair]] = {}
         self.dirty: dict[str, None] = {}  # clusters whose numbers may have changed since this was last cleared
 
     def on(self, cluster: str) -> tuple[int, int]:
@@ -50,10 +55,22 @@ class Commitments:
 
         Processors are committed if the batch system does not show them as taken yet. The backlog is that of batch jobs
         that the batch system lists as pending. Patient jobs that it does not list yet are included. Processors of
-        sweeps are not committed: a sweep gives them up for any other job.
+        sweeps are not committed: a sweep gives them up for any other job. A suspended attempt keeps its processors
+        committed, less those that the job has for which it is suspended.
         """
         found = self._clusters[cluster]
-        return found.committed, found.backlog
+        pairs = self._pairs.get(cluster)
+        shared = sum([found.shared(*map(self._tags, pair)) for pair in pairs]) if pairs else 0
+        return found.committed - shared, found.backlog
+
+    def pair(self, pairs: Mapping[str, Collection[Pair]]) -> None:
+        """Replace the suspended attempts on each cluster, each with those of the job that has their processors."""
+        if pairs != self._pairs:
+            self.dirty |= dict.fromkeys(name for name in (*self._pairs, *pairs) if name in self._clusters)
+            self._pairs = pairs
+
+    def _tags(self, attempts: Iterable[AttemptId]) -> list[Tag]:
+        return [tag_of(self._instance, each) for each in attempts]
 
     def scavenged_on(self, cluster: str) -> Scavenged:
         """Return the processors of sweeps' Launchers on the cluster."""
@@ -137,6 +154,12 @@ class _ClusterCommitments:
                 self._freed[tag] = taken
             elif cleaned_up:
                 self.ended[tag] = taken
+
+    def shared(self, suspended: Collection[Tag], others: Collection[Tag]) -> int:
+        """Return the processors that are counted twice, for suspended attempts and for those that have theirs."""
+        taken = [sum([self._entries[tag][0] for tag in tags if tag in self._entries]) for tags in (suspended, others)]
+        coming = [tag for tag in (*suspended, *others) if tag in self._entries and tag not in self._shown]
+        return min(*taken, sum([self._entries[tag][0] for tag in coming]))
 
     def measured(self, state: ClusterState | None) -> None:
         allocated = frozenset(state.allocated) if state else _NO_TAGS

@@ -54,7 +54,7 @@ from koalapy.runtime.grid_changes import GridChanges, GridParts
 from koalapy.runtime.journals import Journals
 from koalapy.runtime.leases import Leases
 from koalapy.runtime.links import ClusterLinks
-from koalapy.runtime.load_policies import policies, scavenging_policies
+from koalapy.runtime.load_policies import frees_when_suspended, policies, scavenging_policies
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.matchmaking.matchmaker import Matchmaker
 from koalapy.runtime.notifications.content import Content
@@ -204,7 +204,10 @@ class Koalad:
     def _settings_of(self, grid: GridFile, draining: Collection[str]) -> Settings:
         """Return the engine's settings, with the UTC offsets of this host, so that hours are those of local time."""
         settings = engine_settings(grid)
-        clusters = tuple(replace(each, draining=each.name in draining) for each in settings.clusters)
+        clusters = tuple(
+            replace(each, draining=each.name in draining, frees_when_suspended=frees_when_suspended(each.batch))
+            for each in settings.clusters
+        )
         scavenging = replace(settings.scavenging, offsets=offsets(self._clock.now()))
         return replace(settings, clusters=clusters, scavenging=scavenging)
 

@@ -16,6 +16,7 @@ from koalapy.model.commands import (
     LauncherWork,
     RecallParameters,
     ReleaseAttempt,
+    SetSuspended,
     SubmitAttempt,
     TrustLauncher,
     WatchCluster,
@@ -98,7 +99,7 @@ def cancel(instance: InstanceId, number: int, command: CancelAttempt) -> wire.Ca
 
 def hint_message(
     instance: InstanceId, hint: ClusterHint
-) -> wire.WatchCluster | wire.FeedSweep | wire.RecallParameters | wire.TrustLauncher:
+) -> wire.WatchCluster | wire.FeedSweep | wire.RecallParameters | wire.TrustLauncher | wire.SetSuspended:
     match hint:
         case WatchCluster():
             return wire.WatchCluster(hint.urgent)
@@ -109,6 +110,8 @@ def hint_message(
             return wire.RecallParameters(hint.sweep, hint.most)
         case TrustLauncher():
             return wire.TrustLauncher(tag_of(instance, hint.attempt))
+        case SetSuspended():
+            return wire.SetSuspended(tag_of(instance, hint.attempt), hint.suspended)
 
 
 def forget(instance: InstanceId, number: int, command: ForgetAttempt) -> wire.Forget:

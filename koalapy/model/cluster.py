@@ -66,7 +66,7 @@ class ClusterSettings:
 
     `draining`: nothing is placed there any more, and sweeps give its nodes back. `only_named`: components that do not
     name the cluster are not placed there. `attributes`: what the grid file states of the cluster for requirements and
-    ranks.
+    ranks. `frees_when_suspended`: another job can have the processors of a suspended one there.
     """
 
     name: str
@@ -81,6 +81,7 @@ class ClusterSettings:
     draining: bool = False
     only_named: bool = False
     attributes: Attributes = ()
+    frees_when_suspended: bool = False
 
 
 @fast_frozen

@@ -344,13 +344,22 @@ class CompareAds:
     questions: tuple[Question, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetSuspended:
+    """Suspend the batch job of an attempt, whose processors others then get, or resume it. The newest hint counts."""
+
+    cluster: str
+    attempt: AttemptId
+    suspended: bool
+
+
 # Commands are committed to the outbox before they are sent, and kept there until they are confirmed.
 ClusterCommand = SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttempt
 NotificationCommand = AnnounceNotification | SendNotification
 Command = ClusterCommand | CollectOutput | NotificationCommand | NeighbourCommand
 
 # Hints are only sent. A hint that is lost with a connection is derived anew after the next connect.
-ClusterHint = WatchCluster | FeedSweep | RecallParameters | TrustLauncher
+ClusterHint = WatchCluster | FeedSweep | RecallParameters | TrustLauncher | SetSuspended
 Hint = ClusterHint | CompareAds
 
 

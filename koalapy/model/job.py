@@ -118,9 +118,11 @@ class Job:
     clusters out of reach. `flow`: set for a flow, which has no attempts of its own. `part_of`: the flow whose job it
     is. `lowered_at`: when it last asked for fewer processors than before. `choices`: the clusters or groups of clusters
     on which it can run, in order; `choice`: the place of the one that is tried. `written`: the request as its user
-    wrote it, if `request` has a component for each cluster of that choice. `preempted`: running jobs were vacated for
-    it, and it was not released since. `sent`: set once it was sent to the site that its request names.
-    `released_before`: an earlier try was released. `revocations`: how often a lease on which it ran was taken back.
+    wrote it, if `request` has a component for each cluster of that choice. `preempted`: running jobs were vacated or
+    suspended for it, and it was not released since. `sent`: set once it was sent to the site that its request names.
+    `released_before`: an earlier try was released. `suspended_for`: the job that has its processors meanwhile.
+    `suspensions`: how often it was suspended in this try. `revocations`: how often a lease on which it ran was taken
+    back.
     """
 
     id: JobId
@@ -157,6 +159,8 @@ class Job:
     sent: Sent | None = None
     released_before: bool = False
     revocations: int = 0
+    suspended_for: JobId | None = None
+    suspensions: int = 0
 
     @property
     def components(self) -> tuple[Component, ...]:

@@ -55,10 +55,14 @@ class Scavenging:
 
 
 class PreemptBy(StrEnum):
-    """How a job of high priority gets processors of running jobs: not at all, or these go back into the queue."""
+    """How a job of high priority gets processors of running jobs: not at all, or these go back into the queue.
+
+    SUSPEND: they are suspended where that frees their processors, and go back into the queue elsewhere.
+    """
 
     OFF = "off"
     VACATE = "vacate"
+    SUSPEND = "suspend"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,11 @@
-"""Loads the registered policies that a grid file names, and those that a sweep may choose for itself."""
+"""Loads registered policies, those of a grid file and those that a sweep may choose, and what dialects state."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import structlog
 
+from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.sites import SitePolicies
@@ -26,6 +27,15 @@ def policies(settings: Settings) -> Policies:
             load("koalapy.dispatching", settings.delegation.dispatching),
         ),
     )
+
+
+def frees_when_suspended(batch: str) -> bool:
+    """Return whether a batch system gives the processors of a suspended job to others, as its dialect states."""
+    try:
+        dialect = load("koalapy.batch_systems", batch)
+    except RequestError:
+        return False  # its clusters show the error
+    return bool(getattr(dialect, "FREES_WHEN_SUSPENDED", False))
 
 
 def scavenging_policies(settings: Settings) -> ScavengingPolicies:

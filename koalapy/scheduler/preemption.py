@@ -2,7 +2,9 @@
 
 This is the Scheduling Agent of "The EU-CrossGrid Approach for Grid Application Scheduling". Nobody is vacated for a job
 that does not start: a job is claimed in the step in which others are vacated for it, and only if it fits without them.
-Its claim commits their processors, so that nobody else is placed there.
+Its claim commits their processors, so that nobody else is placed there. Where a batch system gives the processors of a
+suspended job to others, jobs are suspended instead, if the grid file allows it. A suspended job has its processors
+committed until it goes on, so that no job is placed anew on those that it needs.
 """
 
 from collections import Counter
@@ -29,15 +31,17 @@ from koalapy.policies.vacating import RunningJob, VacatingPolicy, vacating_error
 from koalapy.scheduler.schedule import Claim, ClaimChoice, Policies, start
 
 _MOST_TRIES = MAX_ATTEMPTS // 2  # of a component; the attempts that are left are for failures
+MOST_SUSPENSIONS = 3  # of one try of a job, which then runs to its end
 
 
 @fast_frozen
 @dataclass(frozen=True, slots=True)
-class Vacate:
-    """Vacate the jobs, and claim their processors for another one."""
+class MakeRoom:
+    """Vacate or suspend the jobs, and claim their processors for another one."""
 
     claim: Claim | ClaimChoice
-    victims: tuple[JobId, ...]
+    vacated: tuple[JobId, ...]
+    suspended: tuple[JobId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,8 @@ class PolicyError:
     message: str
 
 
-def decide(core: Core, now: Instant, policies: Policies) -> Iterator[Vacate | PolicyError]:
-    """Yield whom to vacate for the jobs at the head of the wait queue; each must be carried out before the next.
+def decide(core: Core, now: Instant, policies: Policies) -> Iterator[MakeRoom | PolicyError]:
+    """Yield who makes room for the jobs at the head of the wait queue; each must be carried out before the next.
 
     A job that waits keeps those behind it from preempting. One that waits for a cluster, not for processors, does not,
     if the queueing policy lets jobs pass.
@@ -65,10 +69,10 @@ def decide(core: Core, now: Instant, policies: Policies) -> Iterator[Vacate | Po
         clusters = _Clusters(core, now, waiting, policies)
         if clusters.fits_now():
             return
-        found = clusters.vacate(rules, policies.vacating)
+        found = clusters.make_room(rules, policies.vacating)
         if found is not None:
             yield found
-        if not isinstance(found, Vacate) and not (clusters.is_stalled and stalled_may_be_passed):
+        if not isinstance(found, MakeRoom) and not (clusters.is_stalled and stalled_may_be_passed):
             return
 
 
@@ -152,7 +156,7 @@ class _Clusters:
     def fits_soon(self) -> bool:
         return self._start(self._without(())) is not None
 
-    def vacate(self, rules: Preempt, policy: VacatingPolicy) -> Vacate | PolicyError | None:
+    def make_room(self, rules: Preempt, policy: VacatingPolicy) -> MakeRoom | PolicyError | None:
         """Return the fewest of the policy's first jobs without which the job fits; None if it needs none, or more."""
         if self.fits_soon():
             return None
@@ -168,7 +172,11 @@ class _Clusters:
             return PolicyError(self._job.id, f"The vacating policy {name} failed: {problem}.")
         chosen = self.needed([victims[JobId(each.job)] for each in answer])
         claim = self._start(self._without(chosen)) if chosen else None
-        return None if claim is None else Vacate(claim, tuple([each.job.id for each in chosen]))
+        if claim is None:
+            return None
+        pausing = [each for each in chosen if rules.how is PreemptBy.SUSPEND and _may_be_suspended(each, self._present)]
+        suspended = tuple([each.job.id for each in pausing])
+        return MakeRoom(claim, tuple([each.job.id for each in chosen if each.job.id not in suspended]), suspended)
 
     def _candidates(self, rules: Preempt) -> list[_Victim]:
         """Return the jobs that could be vacated now."""
@@ -217,12 +225,15 @@ class _Clusters:
 def _may_be_vacated(victim: _Victim, rules: Preempt, present: Availability) -> bool:
     """Return whether all that is left of the job can be ended now, and the job started again later.
 
-    A pilot is not vacated, since other jobs run in it; nor is a job whose output is being fetched.
+    A pilot is not vacated, since other jobs run in it; nor is a job whose output is being fetched. A job that is
+    suspended goes on before anybody else may preempt it, and one that was suspended often runs to its end.
     """
     job = victim.job
     if job.state not in (JobState.CLAIMING, JobState.RUNNING) or job.collecting:
         return False
     if job.request.priority < rules.lowest or job.request.pilot is not None:
+        return False
+    if job.suspended_for is not None or job.suspensions >= MOST_SUSPENSIONS:
         return False
     if not may_be_tried_again(job):
         return False
@@ -230,7 +241,19 @@ def _may_be_vacated(victim: _Victim, rules: Preempt, present: Availability) -> b
         lost = each.state is AttemptState.UNKNOWN or each.unknown_since is not None or each.stuck is not None
         if lost or each.cluster not in present.usable:
             return False
+        if each.state is AttemptState.SUSPENDED and present.usable[each.cluster].settings.frees_when_suspended:
+            return False  # it is about to go on
     return True
+
+
+def _may_be_suspended(victim: _Victim, present: Availability) -> bool:
+    """Return whether all programs of the job run where others get the processors of a suspended job."""
+    return all(
+        each.state is AttemptState.RUNNING
+        and not each.cancelling
+        and present.usable[each.cluster].settings.frees_when_suspended
+        for each in victim.attempts
+    )
 
 
 def _as_running(victim: _Victim) -> RunningJob:

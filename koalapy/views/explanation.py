@@ -47,7 +47,8 @@ class Explanation:
     `launchers`: those that are not cleaned up.
 
     For one that is blocked, `waits_for` are those that must be done before it may begin, and are not final. For one
-    that another site runs, `connected` is whether there is a session with it.
+    that another site runs, `connected` is whether there is a session with it. For a job that has processors,
+    `suspends` are the jobs that are suspended for it.
     """
 
     work: Work
@@ -67,6 +68,7 @@ class Explanation:
     not_borrowed: Mapping[str, str] = field(default_factory=dict)
     waits_for: tuple[Work, ...] = ()
     connected: bool = False
+    suspends: tuple[JobId, ...] = ()
 
 
 def explain(engine: Engine, now: Instant, work: Work, placement: PlacementPolicy) -> Explanation:
@@ -101,9 +103,10 @@ def explain(engine: Engine, now: Instant, work: Work, placement: PlacementPolicy
             gives_back_at=engine.gives_back_at(job),
             holding=sum(each.processors for each in waits),
             held=held_at_barriers(job, now),
+            suspends=_suspended_for(engine, job),
         )
     if job.state is not JobState.WAITING:
-        return Explanation(job, clusters, troubles)
+        return Explanation(job, clusters, troubles, suspends=_suspended_for(engine, job))
     without = excluded_clusters(now, job)
     lacks = [lack for lack in engine.explain(now, job.id) if lack.cluster not in without]
     waiting = [each.id for each in in_order(engine.records.jobs.values())]
@@ -122,6 +125,11 @@ def explain(engine: Engine, now: Instant, work: Work, placement: PlacementPolicy
         first=waiting[0] if waiting else None,
         not_borrowed=why_not_borrowed(engine, now, job),
     )
+
+
+def _suspended_for(engine: Engine, job: Job) -> tuple[JobId, ...]:
+    jobs = engine.records.jobs
+    return tuple([each for each in engine.core.suspended.jobs if jobs[each].suspended_for == job.id])
 
 
 def summary(found: Explanation) -> str:
@@ -275,17 +283,32 @@ def _claiming(found: Explanation, job: Job) -> str:
         text += f" Meanwhile {wait} at barriers, {counted_as(found.held // SECOND, 'processor second')} so far."
     if found.gives_back_at is not None:
         text += f" Unless it is released before, it gives back its processors at {format_instant(found.gives_back_at)}."
-    return text
+    return text + _suspending(found)
 
 
 def _running(found: Explanation, job: Job) -> str:
     lost = [each for each in job.present if each.state is AttemptState.UNKNOWN or each.is_silent]
+    if not lost and job.suspended_for is not None:
+        return f"It is suspended for job {job.suspended_for}, and goes on as soon as that job has ended."
+    if not lost and any(each.state is AttemptState.SUSPENDED for each in job.present):
+        return "It is suspended, and goes on as soon as its processors are idle."
     if not lost:
-        return "It is running."
+        return f"It is running.{_suspending(found)}"
     text = "It is running, as far as is known; there is no sign of life of " + _with_reasons(lost, found) + "."
     if any(_runs_in_batch(each, found) for each in lost):
         text += f" If its node is dead, `koala cancel --force {found.work.id}` ends it."
     return text
+
+
+def _suspending(found: Explanation) -> str:
+    """Return which jobs are suspended for this one, as a further sentence; '' for none."""
+    if not found.suspends:
+        return ""
+    named = ", ".join(str(each) for each in found.suspends[:_MOST_NAMED])
+    if len(found.suspends) == 1:
+        return f" Job {named} is suspended for it."
+    more = len(found.suspends) - _MOST_NAMED
+    return f" Jobs {named}{f' and {more} others' if more > 0 else ''} are suspended for it."
 
 
 def _stopping(found: Explanation, job: Job) -> str:

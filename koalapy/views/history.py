@@ -67,8 +67,18 @@ def _claimed(line: History) -> str:
 
 
 def _preempts(line: History) -> str:
-    jobs = line.details.get("jobs") or ()
-    return f"It did not fit, so {_jobs(jobs)} {'is' if len(jobs) == 1 else 'are'} vacated for it."
+    done = (line.details.get("suspended"), "suspended"), (line.details.get("jobs"), "vacated")
+    parts = [f"{_jobs(jobs)} {'is' if len(jobs) == 1 else 'are'} {what}" for jobs, what in done if jobs]
+    return f"It did not fit, so {' and '.join(parts)} for it."
+
+
+def _suspended(line: History) -> str:
+    by, priority = line.details.get("by"), line.details.get("priority")
+    return f"Job {by}, of priority {priority}, needs its processors, so it is suspended until that job has ended."
+
+
+def _resumed(line: History) -> str:
+    return f"Job {line.details.get('by')} needs its processors no more, so it goes on."
 
 
 def _released(line: History) -> str:
@@ -342,6 +352,8 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "choice_refused": _choice_refused,
     "choices_ended": _choices_ended,
     "job_preempts": _preempts,
+    "job_suspended": _suspended,
+    "job_resumed": _resumed,
     "job_released": _released,
     "job_ended_first": _plain("All its programs had ended well before they were stopped, so it is complete"),
     "work_stopping": _stopping,

@@ -22,6 +22,7 @@ class Counted:
     processor_s: dict[tuple[str, str], float]
     vacated: int  # jobs, each time that one was vacated
     revoked: int  # leases that this site has taken back
+    suspended: int  # jobs, each time that one was suspended for another
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Counting:
         self._parameters: Counter[str] = Counter()
         self._attempts: Counter[tuple[str, str]] = Counter()
         self._used: Counter[tuple[str, str]] = Counter()
-        self._vacated = self._revoked = 0
+        self._vacated = self._suspended = self._revoked = 0
 
     def committed(self, change: Change) -> None:
         """Add a commit."""
@@ -69,6 +70,7 @@ class Counting:
         for line in change.history:
             if line.kind == "job_preempts":
                 self._vacated += len(line.details["jobs"])
+            self._suspended += line.kind == "job_suspended"
             self._revoked += line.kind == "lease_revoked"
         for batch in change.results:
             for result in batch.results:
@@ -89,4 +91,5 @@ class Counting:
             {key: used / SECOND for key, used in self._used.items()},
             self._vacated,
             self._revoked,
+            self._suspended,
         )

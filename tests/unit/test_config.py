@@ -143,6 +143,8 @@ def test_who_may_preempt_is_read() -> None:
     )  # fmt: skip
     assert engine_settings(read(SMALL + text)).preempt == wanted
     assert engine_settings(read(SMALL)).preempt == Preempt()
+    text = "scheduling: {preempt: {how: suspend}}\n"
+    assert engine_settings(read(SMALL + text)).preempt == Preempt(how=PreemptBy.SUSPEND)
     with pytest.raises(RequestError, match=r"scheduling.preempt.from is 1, so jobs could preempt each other"):
         read(SMALL + "scheduling: {preempt: {how: vacate, for: 1, from: 1}}\n")
     with pytest.raises(RequestError, match=r"scheduling.preempt.policy is 'mine', no vacating policy"):

@@ -83,7 +83,7 @@ def job(text: str) -> Document:
                                   "refused": {"message": text}}],
         "completion_failures": 0, "submission_failures": 0, "labels": {text: text}, "flow": None, "part_of": None,
         "site": text, "sent": {"job": 1, "state": text, "jobs": 2, "done": 1},
-        "after": [],
+        "after": [], "suspended_for": None,
     }  # fmt: skip
 
 

@@ -62,6 +62,7 @@ def job(work: Work, transfers: Iterable[Progress] = ()) -> answers.Job:
         "after": list(work.request.after),
         "choices": [],
         "choice": None,
+        "suspended_for": None,
     }
     if isinstance(work, Sweep):
         described["sweep"] = progress(work)
@@ -76,6 +77,7 @@ def job(work: Work, transfers: Iterable[Progress] = ()) -> answers.Job:
     described["sent"] = sent(work.sent) if work.sent else None
     described["choices"] = [choice(each) for each in work.choices]
     described["choice"] = work.choice if work.choices else None
+    described["suspended_for"] = work.suspended_for
     return described
 
 
