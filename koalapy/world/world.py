@@ -48,6 +48,8 @@ _SHARES: dict[str, FairShare] = {
 }
 _ADMISSIONS: dict[str, AdmissionPolicy] = {BY_HAND: by_hand, DYNAMIC: dynamic}
 _PREEMPTING = 0.8  # of all grids let jobs of priority 0 preempt others
+_SUSPENDING = 0.5  # of these suspend jobs where that makes room
+_FREEING = 0.7  # of the clusters give the processors of suspended jobs to others
 _LIMITED = 0.3  # probability of each limit on sweeps
 _HOURS = ("*/2 * * * *", "0-9,20-29,40-49 * * * *", "0-44 * * * *")  # runs last minutes
 _QUEUES: dict[str, QueueingPolicy] = {"fcfs": fcfs, "fpfs": fpfs}
@@ -77,6 +79,7 @@ class World:
         drawn = with_limits(stream(seed, "world/limits"), drawn) if settings is None else settings
         if settings is None:
             drawn = replace(drawn, preempt=draw_preempt(stream(seed, "world/preempt")))
+            drawn = with_suspending(stream(seed, "world/suspend"), drawn)
         self.settings = replace(drawn, settles=Duration(0))  # a run does not last for a day
         self.clusters = {each.name: self._cluster(rng, each) for each in self.settings.clusters}
         policies = Policies(_PLACEMENTS[self.settings.placement], _QUEUES[self.settings.queue])
@@ -239,6 +242,14 @@ def draw_settings(rng: Random) -> Settings:
 def draw_preempt(rng: Random) -> Preempt:
     how = PreemptBy.VACATE if rng.random() < _PREEMPTING else PreemptBy.OFF
     return Preempt(how=how, lowest=rng.choice((5, 10)))
+
+
+def with_suspending(rng: Random, settings: Settings) -> Settings:
+    """Draw whether jobs are suspended, and the clusters where that makes room, from a stream of their own."""
+    clusters = [replace(each, frees_when_suspended=rng.random() < _FREEING) for each in settings.clusters]
+    suspends = settings.preempt.how is PreemptBy.VACATE and rng.random() < _SUSPENDING
+    preempt = replace(settings.preempt, how=PreemptBy.SUSPEND) if suspends else settings.preempt
+    return replace(settings, clusters=tuple(clusters), preempt=preempt)
 
 
 def draw_scavenging(rng: Random) -> Scavenging:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -60,6 +61,7 @@ from koalapy.coallocation import (
     retries,
     step,
     stop,
+    suspend,
     user_requests,
     vacate,
 )
@@ -84,6 +86,7 @@ from koalapy.model.job import Outcome
 from koalapy.model.lease import LeaseState
 from koalapy.model.matching import Verdict
 from koalapy.model.parameters import ResultBatch
+from koalapy.model.settings import Preempt, PreemptBy, Settings
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, Duration, Instant
@@ -94,6 +97,7 @@ from koalapy.sites import accounts, borrowing, lending, requests
 from koalapy.store.memory import MemoryStore
 from koalapy.views import pilots as pilot_views
 from koalapy.world import leases as world_leases
+from koalapy.world import world as worlds
 from koalapy.world.koalad import host
 from koalapy.world.koalad.host import SimKoalad
 from koalapy.world.koalad.koalad_process import KoaladProcess
@@ -736,8 +740,9 @@ def _a_silent_end_is_waited_for() -> Any:
 
 def _jobs_are_vacated_without_a_claim() -> Any:
     def carry_out(self: Engine, now: Instant, decision: Any) -> None:
-        if isinstance(decision, preemption.Vacate):
-            vacate.vacate(self.core, now, self.core.records.jobs[decision.claim.job], decision.victims)
+        if isinstance(decision, preemption.MakeRoom):
+            job = self.core.records.jobs[decision.claim.job]
+            vacate.make_room(self.core, now, job, decision.vacated, decision.suspended)
 
     return patch.object(Engine, "_carry_out_preemption", carry_out)
 
@@ -773,6 +778,18 @@ def _a_vacated_job_starts_again_beside_itself() -> Any:
         real_settle(core, now, job)
 
     return _together(patch.object(attempts_cancel, "order_cancel", order_cancel), patch.object(step, "_settle", settle))
+
+
+def _a_suspended_job_is_never_resumed() -> Any:
+    return _together(_every_grid_suspends(), patch.object(suspend, "step", lambda core, now: None))
+
+
+def _every_grid_suspends() -> Any:
+    def suspending(rng: Random, settings: Settings) -> Settings:
+        clusters = tuple(replace(each, frees_when_suspended=True) for each in settings.clusters)
+        return replace(settings, clusters=clusters, preempt=Preempt(how=PreemptBy.SUSPEND, lowest=5))
+
+    return patch.object(worlds, "with_suspending", suspending)
 
 
 # ---- several sites
@@ -1274,6 +1291,14 @@ MUTANTS = (
         HARDLY_ANY,
         habits=Habits(long=0.6, urgent=0.1),
         seed=3,
+    ),
+    Mutant(
+        "a suspended job is never resumed",
+        _a_suspended_job_is_never_resumed,
+        (P.GOES_ON,),
+        HARDLY_ANY,
+        habits=Habits(long=0.9, urgent=0.4),
+        seed=39,
     ),
     Mutant("one pilot holds two leases", _one_pilot_holds_two_leases, (P.POOL,), sites=3),
     Mutant(

@@ -6,6 +6,7 @@ from koalapy.chaos.promises import backlog
 from koalapy.chaos.promises.decided import Decided
 from koalapy.chaos.promises.knowledge import KnownCluster
 from koalapy.chaos.promises.launchers import Launchers
+from koalapy.chaos.promises.suspended import shared
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change
@@ -133,6 +134,7 @@ class Claims:
             if each.id.job not in later and each.owner.kind is not OwnerKind.SWEEP
             if tag_of(records.instance, each.id) not in shown
         )
+        committed -= shared(seen, decided.engine, decided.processors, later)
         idle = seen.state.idle + launchers.shown(seen)
         promise(committed <= idle, Promise.PROCESSORS, "job", job.id, committed, "of", idle, "idle ones on", name)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from koalapy.chaos.promises.decided import Decided
 from koalapy.chaos.promises.knowledge import KnownCluster
+from koalapy.chaos.promises.suspended import shared
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.identity import AttemptId, Tag, attempt_of, is_tag, tag_of
@@ -60,11 +61,12 @@ class Launchers:
         """Return the processors that are committed to jobs, not Launchers, and not shown yet."""
         assert seen.state is not None
         records, shown = self._engine.records, frozenset(seen.state.allocated)
-        return sum(
+        committed = sum(
             self._processors.taken(seen.settings.name, attempt.request)
             for attempt in records.live(seen.settings.name)
             if attempt.owner.kind is not OwnerKind.SWEEP and tag_of(records.instance, attempt.id) not in shown
         )
+        return committed - shared(seen, self._engine, self._processors)
 
     def _freed(self, seen: KnownCluster) -> int:
         """Return the processors of Launchers that have ended since the batch system was queried."""

@@ -6,7 +6,7 @@ from typing import Any
 from koalapy_adapters.wrapper import events
 from koalapy_adapters.wrapper.agent.node_agent import ORPHAN_GRACE
 
-from koalapy.model.units import MILLISECOND, SECOND, Duration
+from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.world.agenda import ScheduledCall
 from koalapy.world.behaviour import ProgramPlan
 from koalapy.world.cluster.environment import Environment
@@ -39,6 +39,8 @@ class SimAgent:
         self._grace = Duration(ORPHAN_GRACE)
         self._prepared = self._over = False
         self._end: ScheduledCall | None = None
+        self._ends_at = Instant(0)
+        self._suspended_at: Instant | None = None
         self._kill_at: ScheduledCall | None = None
         self._silence: Duration | None = None
         self._silent_at: ScheduledCall | None = None
@@ -66,10 +68,26 @@ class SimAgent:
             self._environment.program_log.started(
                 self._tag, self._environment.cluster, self._start, self.node.name, self._environment.agenda.now
             )
-            self._end = self._environment.agenda.after(
-                self._plan.lasts(clusters), lambda: self._exit(self._plan.exit_status, natural=True)
-            )
+            self._ends_at = Instant(self._environment.agenda.now + self._plan.lasts(clusters))
+            self._run_on()
             self._report(events.NodeStarted(self.node.name, self.node.clock()))
+
+    def _run_on(self) -> None:
+        exit_status = self._plan.exit_status
+        self._end = self._environment.agenda.at(self._ends_at, lambda: self._exit(exit_status, natural=True))
+
+    def suspend(self, suspended: bool) -> None:
+        """Stop a program that runs, or let it go on: for so long it makes no progress."""
+        now = self._environment.agenda.now
+        if not self.alive or not self.running or suspended is (self._suspended_at is not None):
+            return
+        if suspended and self._kill_at is None:
+            self._environment.agenda.cancel(self._end)
+            self._suspended_at = now
+        elif self._suspended_at is not None:
+            self._ends_at = Instant(self._ends_at + now - self._suspended_at)
+            self._suspended_at = None
+            self._run_on()
 
     def stop(self, grace: Duration) -> None:
         """Send SIGTERM, and SIGKILL after the grace. A program that has not started ends at once."""
@@ -80,6 +98,7 @@ class SimAgent:
         elif grace <= 0:
             self._exit(128 + _KILL)
         elif self._kill_at is None:
+            self.suspend(False)
             self._kill_at = self._environment.agenda.after(grace, lambda: self._exit(128 + _KILL))
             if not self._plan.stubborn:
                 wait = between(self._rng, MILLISECOND, SECOND)

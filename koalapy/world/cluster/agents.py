@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from koalapy.model.units import MILLISECOND, Duration
+from koalapy.model.units import MILLISECOND, SECOND, Duration
 from koalapy.world.behaviour import ProgramPlan
 from koalapy.world.cluster.agent import SimAgent
 from koalapy.world.cluster.nodes import SimNode
@@ -17,6 +17,7 @@ class SimAgents:
     def __init__(self, wrapper: Process, own: SimNode) -> None:
         self._wrapper, self._own = wrapper, own
         self._agents: dict[str, SimAgent] = {}
+        self._suspended = False
 
     @property
     def running(self) -> bool:
@@ -45,6 +46,18 @@ class SimAgents:
     def stop(self, grace: Duration) -> None:
         for agent in self._agents.values():
             self._send(agent, lambda agent=agent: agent.stop(grace))  # type: ignore[misc]
+
+    def suspend(self, suspended: bool) -> None:
+        """Stop the program on every node, or let it go on. An agent that is cut off obeys once it can be reached."""
+        self._suspended = suspended
+        for agent in self._agents.values():
+            self._pass_suspension(agent)
+
+    def _pass_suspension(self, agent: SimAgent) -> None:
+        if self._reaches(agent):
+            self._wrapper.after(LINE, lambda: agent.suspend(self._suspended))
+        elif agent.running:
+            self._wrapper.after(SECOND, lambda: self._pass_suspension(agent))
 
     def abandon(self, lost: Callable[[str, bool], None]) -> None:
         """Kill the agent on the wrapper's node, and the launchers of the others, which see the end of file.

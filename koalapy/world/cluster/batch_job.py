@@ -37,6 +37,9 @@ class SimBatchJob:
     cancels: int = 0
     lowest: bool = False  # of lower priority than all others
     avoid: tuple[str, ...] = ()  # nodes on which it must not run
+    suspended_at: Instant | None = None
+    suspended_for: int = 0  # microseconds for which it was suspended, before that
+    resuming: bool = False  # it goes on as soon as its processors are free
 
     @property
     def least_nodes(self) -> int:

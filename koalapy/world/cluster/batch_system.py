@@ -3,7 +3,18 @@
 from collections.abc import Callable
 from random import Random
 
-from koalapy_adapters.batch.protocol import CANCELLED, ENDED, EXITED, HELD, KILLED, LOST, QUEUED, RUNNING, WALLTIME
+from koalapy_adapters.batch.protocol import (
+    CANCELLED,
+    ENDED,
+    EXITED,
+    HELD,
+    KILLED,
+    LOST,
+    QUEUED,
+    RUNNING,
+    SUSPENDED,
+    WALLTIME,
+)
 
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.world.agenda import Agenda
@@ -14,6 +25,7 @@ from koalapy.world.cluster.nodes import JobProcesses, SimNode
 from koalapy.world.random_streams import between
 
 Span = tuple[Duration, Duration]
+_BEGUN = (RUNNING, SUSPENDED)
 
 
 class BatchSystem:
@@ -63,6 +75,30 @@ class BatchSystem:
             job.cancels += 1
             self._end_it(job, CANCELLED)
 
+    def suspend(self, job_id: str) -> bool:
+        """Suspend a job, whose processors others may have then. Returns False for one whose body does not run."""
+        job = self.jobs.get(job_id)
+        if job is None or job.state not in _BEGUN or job.body is None or job.ending or job.restarting:
+            return False
+        if not job.nodes[0][0].reachable:
+            return False
+        job.resuming = False
+        if job.state == RUNNING:
+            give_back(job.nodes, self.parameters.exclusive)
+            job.state, job.suspended_at = SUSPENDED, self.agenda.now
+            job.body.suspend()
+            self.cycle_soon()
+        return True
+
+    def resume(self, job_id: str) -> bool:
+        """Let a job go on as soon as its processors are free. Returns False for one that does not run."""
+        job = self.jobs.get(job_id)
+        if job is None or job.state not in _BEGUN:
+            return False
+        job.resuming = job.state == SUSPENDED
+        self.cycle_soon()
+        return True
+
     def listed(self) -> list[SimBatchJob]:
         return [job for job in self.jobs.values() if not job.lost]
 
@@ -71,6 +107,14 @@ class BatchSystem:
         if self.parameters.strict and any(job.state == QUEUED and not job.stuck for job in self.listed()):
             return 0
         return sum(node.free for node in self.nodes if node.reachable)
+
+    def unreserved(self, node: SimNode) -> int:
+        """Return the free processors of a node, without those that suspended jobs need to go on."""
+        if not any(job.state == SUSPENDED for job in self._running):
+            return node.free
+        parts = [part for job in self._running if job.state == SUSPENDED for part in job.nodes if part[0] is node]
+        kept = sum(node.processors if self.parameters.exclusive else wanted for _, wanted in parts)
+        return max(0, node.free - kept)
 
     def drop_past(self) -> None:
         """Forget jobs that the queue no longer knows, and their accounting, as clusters do each month or year."""
@@ -86,7 +130,7 @@ class BatchSystem:
 
     def restart(self, job: SimBatchJob) -> None:
         """Start a job again, even if it asked not to be restarted."""
-        if job.state == RUNNING and not job.ending:
+        if job.state in _BEGUN and not job.ending:
             job.restarting = True
             self._stop(job)
 
@@ -94,7 +138,7 @@ class BatchSystem:
         """Remove a job from queue and accounting; its processes run on, or are killed later."""
         job.lost = job.forgotten = True
         self.jobs.pop(job.id, None)
-        if job.state != RUNNING:
+        if job.state not in _BEGUN:
             self._over(job, "", None)
         elif self.rng.random() < 0.5:
             self._later((SECOND, Duration(120 * SECOND)), lambda: self._kill(job))
@@ -150,6 +194,8 @@ class BatchSystem:
         self._cycling = False
         if self.is_down:
             return
+        if not self._go_on():
+            return
         waiting = [job for job in self.jobs.values() if job.state == QUEUED and not job.stuck]
         for job in sorted(waiting, key=lambda job: job.lowest):
             if job.after > self.agenda.now:
@@ -160,6 +206,25 @@ class BatchSystem:
                 self._start(job, nodes)
             elif self.parameters.strict:
                 return
+
+    def _go_on(self) -> bool:
+        """Let resumed jobs go on whose processors are free. Returns False if one of them waits for its own."""
+        resuming = [job for job in self.jobs.values() if job.resuming and not job.ending]
+        for job in resuming:
+            exclusive = self.parameters.exclusive
+            fits = all(node.free >= (node.processors if exclusive else wanted) for node, wanted in job.nodes)
+            if fits and job.body is not None and job.nodes[0][0].reachable:
+                take(job.nodes, exclusive)
+                self._resumed(job)
+                job.state = RUNNING
+                job.body.resume()
+        return not any(job.resuming for job in resuming)
+
+    def _resumed(self, job: SimBatchJob) -> None:
+        """Note that a job is not suspended any more."""
+        if job.suspended_at is not None:
+            job.suspended_for += self.agenda.now - job.suspended_at
+        job.suspended_at, job.resuming = None, False
 
     def _start(self, job: SimBatchJob, nodes: list[Part]) -> None:
         job.state, job.nodes = RUNNING, nodes
@@ -186,9 +251,15 @@ class BatchSystem:
             self._lost(job)
             self._launch(job, restarts)
 
-    def _exceeded(self, job: SimBatchJob, body: JobProcesses) -> None:
-        if job.body is body and job.live and not job.ending:
+    def _exceeded(self, job: SimBatchJob, body: JobProcesses, counted: int = 0) -> None:
+        """End a job at its walltime. `counted`: the suspended time, which is no part of it, as known before."""
+        if job.body is not body or not job.live or job.ending:
+            return
+        stood = job.suspended_for + (self.agenda.now - job.suspended_at if job.suspended_at is not None else 0)
+        if stood <= counted:
             self._end_it(job, WALLTIME)
+        else:
+            self.agenda.after(Duration(stood - counted), lambda: self._exceeded(job, body, stood))
 
     # ---- ends
 
@@ -209,7 +280,7 @@ class BatchSystem:
 
     def _end_it(self, job: SimBatchJob, ending: str) -> None:
         job.ending = job.ending or ending
-        if job.state != RUNNING or job.body is None:
+        if job.state not in _BEGUN or job.body is None:
             self._over(job, ending, None)
         else:
             self._stop(job)
@@ -243,7 +314,7 @@ class BatchSystem:
         return [job for job in self._running if any(each is node for each, _ in job.nodes)]
 
     def _lost(self, job: SimBatchJob) -> None:
-        if job.state != RUNNING or not any(not node.reachable for node, _ in job.nodes):
+        if job.state not in _BEGUN or not any(not node.reachable for node, _ in job.nodes):
             return
         self._sweep(job)
         if job.restarting or (not job.ending and self.rng.random() < self.parameters.reruns_lost):
@@ -278,7 +349,7 @@ class BatchSystem:
 
     def _over(self, job: SimBatchJob, ending: str, exit_status: int | None) -> None:
         ran = job.body is not None
-        if job.state == RUNNING:
+        if job.state in _BEGUN:
             self._free(job)
         job.state, job.ending, job.exit_status, job.ended_at = ENDED, ending, exit_status, self.agenda.now
         self.accounting.enter(job, ran)
@@ -286,7 +357,9 @@ class BatchSystem:
         self.cycle_soon()
 
     def _free(self, job: SimBatchJob) -> None:
-        give_back(job.nodes, self.parameters.exclusive)
+        if job.state != SUSPENDED:
+            give_back(job.nodes, self.parameters.exclusive)
+        self._resumed(job)
         for node, _ in job.nodes:
             if job.body is not None and node.reachable:
                 node.bodies.pop(job.body, None)

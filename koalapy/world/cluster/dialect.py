@@ -19,6 +19,7 @@ from koalapy_adapters.errors import BatchError, Result
 from koalapy.model.identity import is_tag
 
 NAME = "simulated"
+FREES_WHEN_SUSPENDED = True
 _WHOSE: dict[str, type[BatchError]] = {
     "transient": errors.TransientError,
     "cluster": errors.ClusterError,
@@ -78,6 +79,20 @@ def cancel_argv(batch_ids: Sequence[str]) -> list[str]:
 
 def parse_cancel(result: Result) -> None:
     _lines(result)
+
+
+def suspend_argv(batch_id: str) -> list[str]:
+    return ["suspend", batch_id]
+
+
+def resume_argv(batch_id: str) -> list[str]:
+    return ["resume", batch_id]
+
+
+def parse_suspend(result: Result) -> None:
+    """Read the answer to either command. Raises RequestError for a job that does not run, BatchError for no answer."""
+    if _lines(result):
+        raise errors.RequestError("not_running", "The job does not run.", "See how it has ended.", result)
 
 
 def capacity_argvs(cluster: BatchSettings) -> list[list[str]]:

@@ -18,7 +18,7 @@ from koalapy.world.cluster.shell import Shell, SubmitCommand
 from koalapy.world.processes import Process
 
 _TIMEOUT = Duration(round(TIMEOUT * SECOND))
-_COMMANDS = (do.Look, do.CancelJob, do.CheckJobs, do.ListTags, do.Measure)
+_COMMANDS = (do.Look, do.CancelJob, do.SuspendJob, do.CheckJobs, do.ListTags, do.Measure)
 
 
 class Limit:

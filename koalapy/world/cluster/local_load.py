@@ -62,6 +62,12 @@ class _LocalJob:
         self.exit_status: int | None = None
         local_load.agenda.after(duration, lambda: self._end(0))
 
+    def suspend(self) -> None:
+        """Do nothing: a local job is not suspended."""
+
+    def resume(self) -> None:
+        """Do nothing: a local job is not suspended."""
+
     def terminate(self) -> None:
         self._end(143)
 

@@ -15,6 +15,12 @@ class JobProcesses(Protocol):
     def terminate(self) -> None:
         """SIGTERM to its batch script."""
 
+    def suspend(self) -> None:
+        """SIGTSTP to its batch script."""
+
+    def resume(self) -> None:
+        """SIGCONT to its batch script."""
+
     def kill_on(self, node: "SimNode") -> None:
         """SIGKILL to all of it on this node, or its power's end."""
 

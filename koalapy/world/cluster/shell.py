@@ -84,7 +84,7 @@ class Shell:
             known = batch.accounting.newest(words[0])
             return [] if known is None else [dialect.line(known)]
         if command == "capacity":
-            free = [f"{node.free if node.reachable else 0}/{node.processors}" for node in batch.nodes]
+            free = [f"{batch.unreserved(node) if node.reachable else 0}/{node.processors}" for node in batch.nodes]
             jobs = [f"{job.processors} {job.least_nodes} {dialect.line(job.status())}" for job in batch.listed()]
             return [f"{batch.size} {batch.idle()}", " ".join(["free", *free]), *jobs]
         if command == "cancel":
@@ -93,6 +93,9 @@ class Shell:
                     self.observer.touched("cancel", each, batch.jobs[each].name)
                 batch.cancel(each)
             return []
+        if command in ("suspend", "resume"):
+            done = batch.suspend(words[0]) if command == "suspend" else batch.resume(words[0])
+            return [] if done else ["it does not run"]
         return ["simulated 1.0"]
 
     # ---- submit

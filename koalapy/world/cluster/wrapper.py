@@ -83,6 +83,16 @@ class SimWrapper(Process):
         else:
             self.run(lambda: self.handle(events.Signalled()))
 
+    def suspend(self) -> None:
+        """SIGTSTP to the batch script. It is ignored before there is a program."""
+        if self._begun and self.alive:
+            self.run(lambda: self.handle(events.SuspendRequested()))
+
+    def resume(self) -> None:
+        """SIGCONT to the batch script."""
+        if self._begun and self.alive:
+            self.run(lambda: self.handle(events.Resumed()))
+
     def kill_on(self, node: SimNode) -> None:
         if node is self.node:
             self.kill()
@@ -325,6 +335,12 @@ class SimWrapper(Process):
         self.environment.observer.left_barrier(self.tag, self.name)
         self._agents.stop(Duration(command.grace))
 
+    def _suspend_nodes(self, command: events.SuspendNodes) -> None:
+        self._agents.suspend(True)
+
+    def _resume_nodes(self, command: events.ResumeNodes) -> None:
+        self._agents.suspend(False)
+
     def _abandon_nodes(self, command: events.AbandonNodes) -> None:
         self._agents.abandon(lambda node, sure: self.handle(events.NodeLost(node, sure)))
 
@@ -374,6 +390,8 @@ _PERFORM: dict[type[Any], Callable[[SimWrapper, Any], None]] = {
     events.PrepareNodes: SimWrapper._prepare_nodes,
     events.ReleaseNodes: SimWrapper._release_nodes,
     events.StopNodes: SimWrapper._stop_nodes,
+    events.SuspendNodes: SimWrapper._suspend_nodes,
+    events.ResumeNodes: SimWrapper._resume_nodes,
     events.AbandonNodes: SimWrapper._abandon_nodes,
     events.Leave: SimWrapper._leave,
 }
