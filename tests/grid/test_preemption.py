@@ -72,3 +72,41 @@ def test_a_job_on_two_clusters_is_vacated_whole_and_comes_back(koalad: Koalad) -
     assert ended["state"] == "done", ended
     assert [each["attempt"] for each in ended["components"]] == [2, 2]
     assert b"".join(koalad.grid.output(whole)).decode().split() == ["820"] * (SIZES["alpha"] + SIZES["gamma"])
+
+
+STEPS = "for i in $(seq 60); do s=$((s + i)); echo $i >> $KOALA_RANK.steps; sleep 0.1; done; echo $s"  # 6 seconds, 1830
+
+
+@pytest.fixture
+def suspending(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Koalad]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    running = Koalad(testgrid, tmp_path, scheduling={"preempt": {"how": "suspend"}})
+    try:
+        running.idle()
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.mark.parametrize("cluster", ["alpha", pytest.param("gamma", marks=pytest.mark.slow)])
+def test_a_job_on_both_nodes_of_a_pilot_is_suspended_and_its_result_is_right(suspending: Koalad, cluster: str) -> None:
+    """A job of priority 0 needs half of the pilot; koalad is killed meanwhile."""
+    koalad = suspending
+    pilot = koalad.grid.open_pilot(cluster, 8, nodes=2, walltime_s=1200.0)["pilot"]["name"]
+    koalad.until(lambda: (pilot, 8) in [(each["name"], each["idle"]) for each in koalad.grid.clusters()])
+    job = koalad.submit(sh(8, STEPS, cluster=pilot))
+    started(koalad, job)
+    urgent = koalad.submit(sh(4, "sleep 8", cluster=pilot), priority=0)
+    koalad.until(lambda: koalad.job(job)["components"][0]["state"] == "suspended")
+    assert koalad.job(job)["suspended_for"] == urgent
+    koalad.kill()
+    koalad.start()
+    done, ended = koalad.end(urgent), koalad.end(job)
+    print(f"pilot on {cluster}: {seconds_to_start(done):.2f} s from submit to the first process, one job suspended")
+    assert (done["state"], ended["state"]) == ("done", "done"), (done, ended)
+    assert ended["components"][0]["attempt"] == 1
+    assert str(ended["finished_at"]) > str(done["finished_at"])
+    assert b"".join(koalad.grid.output(job)).decode().split() == ["1830"] * 8
+    koalad.grid.close_pilot(pilot, force=True)
+    koalad.until(lambda: not koalad.grid.pilots())
