@@ -92,17 +92,18 @@ def _no_part(job: Job, borrow: Borrow, whole: Reason) -> Reason:
 def pending(core: Core, now: Instant, job: Job, borrow: Borrow) -> tuple[tuple[str, Lease] | None, bool]:
     """Return the lease that the job waits for, with its neighbour; and whether more may be asked for the job.
 
-    A job whose own processors are gone by the time that its lease is there asks for the rest, after a while.
+    A job whose own processors are gone by the time that its lease is there asks for the rest, after a while. So does
+    one whose lease others have taken.
     """
     awaited, may_be_asked = None, True
     for name, lease in core.neighbours.leases(lent=False):
         if lease.job != job.id or lease.state not in _SERVES or lease.revoked_until is not None:
             continue
-        known = core.information.clusters.get(lease_cluster(name, lease.number))
-        is_there = lease.bound_at is not None and known is not None and known.trouble is None
-        if not is_there:
-            awaited = name, lease
-        if not is_there or not is_divisible(job.request) or now < (lease.bound_at or now) + borrow.again:
+        cluster = lease_cluster(name, lease.number)
+        known = core.information.clusters.get(cluster)
+        if lease.bound_at is None or known is None or known.trouble is not None:
+            awaited, may_be_asked = (name, lease), False
+        elif now < lease.bound_at + borrow.again or not (is_divisible(job.request) or core.records.live(cluster)):
             may_be_asked = False
     return awaited, may_be_asked
 

@@ -48,7 +48,7 @@ def target_of(core: Core, now: Instant, job: JobId, ask: Ask, excluded: set[str]
 def delegate(core: Core, now: Instant, job: Job | Sweep, ask: Ask, target: str, borrow: Borrow) -> None:
     """Send the request to the neighbour, with a record of it and a note in the job's history."""
     neighbours, want = core.neighbours, ask.want
-    number, began = neighbours.records[target].next_lease, _round(core, now, job.id, borrow)
+    number, began = neighbours.records[target].next_lease, _round(core, now, job.id, target, borrow)
     core.records.command(
         DelegateRequest(
             neighbour=target, lease=number, processors=want.processors, walltime=want.walltime,
@@ -79,11 +79,16 @@ def dttl_of(core: Core, request: Request) -> int:
     return dttl if request.dttl is None else min(dttl, request.dttl)
 
 
-def _round(core: Core, now: Instant, job: JobId, borrow: Borrow) -> int:
-    """Return the round of the job's request: it goes on while a refusal of it holds, or begins now."""
-    refusals = [each for record in core.neighbours.records.values() for each in record.refusals if each.job == job]
-    holding = [each.round for each in refusals if now < each.at + borrow.again]
-    return max(holding, default=now)
+def _round(core: Core, now: Instant, job: JobId, target: str, borrow: Borrow) -> int:
+    """Return the round of the job's request: it goes on while a refusal of it holds, or begins now.
+
+    One that has been to the target in this round already begins anew, since the target would not take it again.
+    """
+    records = core.neighbours.records
+    refusals = [each for record in records.values() for each in record.refusals if each.job == job]
+    round_of = max([each.round for each in refusals if now < each.at + borrow.again], default=now)
+    had = any(each.job == job and each.round == round_of for each in records[target].refusals)
+    return now if had else round_of
 
 
 def note_refused(core: Core, now: Instant, neighbour: str, lease: Lease, reason: Reason) -> None:

@@ -205,6 +205,48 @@ def test_a_neighbour_that_refused_is_asked_again_after_a_while() -> None:
     assert isinstance(pair.let_pass(MINUTE)[0], DelegateRequest)
 
 
+def with_paris(pair: Pair) -> Site:
+    """Another lender, which is asked after the first one."""
+    paris = Site("paris", LENDER, lend=Lend(to=("delft",), processors=60))
+    pair.sites["paris"] = paris
+    pair.link(pair.delft, paris, Relation.PARENT)
+    return paris
+
+
+def test_a_neighbour_that_is_asked_again_takes_a_request_that_another_has_just_refused() -> None:
+    pair = Pair()
+    paris = with_paris(pair)
+    pair.lyon.measure(big=64)
+    job = pair.ask()
+    pair.let_pass(Duration(10 * SECOND))
+    assert [each.state for each in paris.leases()] == [LeaseState.BINDING]
+    pair.lyon.measure(big=0)
+    pair.let_pass(Duration(BINDING + SECOND))
+    paris.obey()
+    pair.let_pass(Duration(10 * SECOND))
+    assert "did not start within 2m" in pair.delft.why(job)["paris"]
+    assert [each.state for each in pair.lyon.leases()] == [LeaseState.BINDING]
+
+
+def test_a_job_whose_lease_another_has_taken_asks_another_neighbour_after_a_while() -> None:
+    pair = Pair()
+    paris = with_paris(pair)
+    job = pair.ask()
+    pair.exchange()
+    first = pair.delft.submit(component(40, walltime=HOUR), priority=1)
+    pair.lyon.run(pair.pilot)
+    pair.exchange()
+    pair.delft.follow()
+    assert pair.delft.job(first).components[0].cluster == "lyon~1"
+    pair.let_pass(Duration(50 * SECOND))
+    assert [each.job for each in pair.delft.leases() if each.job == job] == [job]
+    pair.let_pass(Duration(20 * SECOND))
+    paris.run(max(paris.jobs))
+    pair.exchange()
+    pair.delft.follow()
+    assert pair.delft.job(job).components[0].cluster == "paris~1"
+
+
 def test_a_job_asks_only_once_it_has_waited_and_within_the_sites_limit() -> None:
     pair = Pair(borrow=Borrow(after=MINUTE, processors=40))
     job = pair.ask()
