@@ -23,6 +23,7 @@ COMPILE_AFTER = 60 * SECOND  # since the start: a KCM that ends sooner starts to
 COMPILE_AGAIN = 3600 * SECOND  # after it failed
 _HAS_HASHES = sys.version_info >= (3, 7)
 _UNCHECKED = (0b01).to_bytes(4, "little")  # the flags of bytecode whose hash is not compared with the source
+_NO_HASH = bytes(8)  # in the place of the source's hash, which nobody compares
 _PAUSE = 0.005  # seconds after each module, for the KCM's other threads
 
 
@@ -132,4 +133,4 @@ def _bytecode(source: bytes, name: str) -> Optional[bytes]:
         code = compile(source, name, "exec", dont_inherit=True)
     except (SyntaxError, ValueError):
         return None  # of an installed batch system that is written for a newer Python
-    return importlib.util.MAGIC_NUMBER + _UNCHECKED + importlib.util.source_hash(source) + marshal.dumps(code)
+    return importlib.util.MAGIC_NUMBER + _UNCHECKED + _NO_HASH + marshal.dumps(code)
