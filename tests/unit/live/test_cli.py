@@ -23,7 +23,7 @@ Document = dict[str, Any]
 JOB = (
     "id name owner state priority labels type submitted_at started_at finished_at submission_failures "
     "completion_failures held_processor_seconds reason reason_code kept_output components transfers sweep "
-    "flow part_of site sent after choice choices"
+    "flow part_of site sent after choice choices suspended_for"
 )
 COMPONENT = (
     "index cluster named_cluster processors walltime_s state attempt batch_id hosts exit_status queued_at "
