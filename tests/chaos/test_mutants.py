@@ -93,7 +93,7 @@ from koalapy.model.units import MINUTE, Duration, Instant
 from koalapy.scavenging import admission, idle_nodes, parameters, reclaim
 from koalapy.scheduler import preemption, schedule
 from koalapy.scheduler.blocked_ahead import BlockedAhead
-from koalapy.sites import accounts, borrowing, lending
+from koalapy.sites import accounts, borrowing, lending, requests
 from koalapy.store.memory import MemoryStore
 from koalapy.views import pilots as pilot_views
 from koalapy.world import leases as world_leases
@@ -843,6 +843,10 @@ def _a_lease_is_over_before_its_pilot() -> Any:
     return patch.object(lending, "end", ended)
 
 
+def _requests_are_not_remembered() -> Any:
+    return patch.object(requests, "_is_seen", lambda core, now, origin: False)
+
+
 def _parameters_stay_on_a_lease_that_is_over() -> Any:
     left = tuple(each for each in engine.REACTIONS[ClusterLeft] if each is not parameters.on_cluster_left)
     return patch.object(engine, "REACTIONS", {**engine.REACTIONS, ClusterLeft: left})
@@ -1330,6 +1334,7 @@ MUTANTS = (
         {"submit_sweep": 20, "end_lease": 6},
         sites=2,
     ),
+    Mutant("requests are not remembered", _requests_are_not_remembered, (P.SERVED,), UNSERVED, sites=5),
 )
 
 

@@ -1,5 +1,6 @@
 """Promises about claims: the queue's order, processors that really exist, and how a claim may end."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from koalapy.chaos.promises import backlog
@@ -12,6 +13,7 @@ from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.job import History, Job
+from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Settings
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import SECOND, Duration, Instant
@@ -183,10 +185,30 @@ def is_matched(job: Job) -> bool:
 
 
 def may_be_too_large(job: Job, clusters: Iterable[KnownCluster]) -> bool:
-    """Whether the job may be too large for all these clusters, while some of their nodes are down."""
-    totals = [each.state.total for each in clusters if each.state is not None]
-    asked = [each.processors for each in job.request.components]
-    return max(asked) > max(totals, default=0) // 2 or sum(asked) > sum(totals) // 2
+    """Whether the job may be too large for all these clusters, while some of their nodes are down.
+
+    One whose components communicate needs clusters of one network, which those that it names must be in.
+    """
+    components = job.request.components
+    totals = {(each.settings.network, each.settings.name): each.state.total for each in clusters if each.state}
+    if not job.request.communication or len(components) == 1:
+        return _is_short(components, {name: total for (_, name), total in totals.items()})
+    networks = {network for network, _ in totals}
+    within = [{name: total for (of, name), total in totals.items() if of == network} for network in networks]
+    named: Counter[str] = Counter()
+    for each in components:
+        if each.cluster is not None and not each.optional:
+            named[each.cluster] += each.processors
+    return all(
+        _is_short(components, there) or any(asked > there.get(name, 0) // 2 for name, asked in named.items())
+        for there in within
+    )
+
+
+def _is_short(components: Sequence[ComponentRequest], totals: Mapping[str, int]) -> bool:
+    """Whether the components ask for more than half of the clusters' processors, or the largest of half of one's."""
+    asked = [each.processors for each in components]
+    return max(asked) > max(totals.values(), default=0) // 2 or sum(asked) > sum(totals.values()) // 2
 
 
 def _stalled(job: Job, usable: Mapping[str, KnownCluster], now: Instant) -> bool:

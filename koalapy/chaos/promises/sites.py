@@ -80,15 +80,19 @@ class _SiteWatch(Watch):
     def __init__(self, sites: SitesWatch, name: str, worlds: SimSites, note: Callable[[str], None]) -> None:
         super().__init__(worlds.worlds[name], lambda line: note(f"{name}: {line}"))
         self._sites_watch, self._name = sites, name
+        self._given_back: dict[str, list[str]] = {}  # clusters of leases, by neighbour
 
     def committed(self, change: Change, store: Store) -> None:
         for record in change.neighbours:
-            self._drain([lease_cluster(record.name, each.number) for each in record.leases if _is_given_back(each)])
+            given_back = [lease_cluster(record.name, each.number) for each in record.leases if _is_given_back(each)]
+            self._given_back[record.name] = given_back
+        for names in self._given_back.values():
+            self._drain(names)
         super().committed(change, store)
         self.ask(lambda: self._sites_watch.leases.committed(self._name, change))
 
     def _drain(self, clusters: Sequence[str]) -> None:
-        """Note that koalad places nothing more on leases that it gives back."""
+        """Note that koalad places nothing more on leases that it gives back, also when they join anew."""
         for name in clusters:
             if (seen := self._knowledge.clusters.get(name)) is not None:
                 seen.settings = replace(seen.settings, draining=True)
@@ -225,7 +229,9 @@ class Leases:
 
 
 def _is_given_back(lease: Lease) -> bool:
-    return not lease.lent and lease.beyond is None and lease.state is LeaseState.CLOSING
+    """Return whether nothing more is placed on a borrowed lease: it is returned, or its lender takes it back."""
+    ends = lease.state is LeaseState.CLOSING or lease.revoked_until is not None
+    return not lease.lent and lease.beyond is None and ends
 
 
 def _sides(record: Neighbour) -> Mapping[Side, Lease]:

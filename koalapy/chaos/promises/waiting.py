@@ -12,6 +12,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
+from koalapy.model.lease import lease_cluster
 from koalapy.model.request import ComponentRequest, WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
@@ -60,11 +61,13 @@ class Waiting:
     def _fitting(self, decided: Decided, launchers: Launchers) -> Iterator[Job]:
         """Yield fitting jobs in the queue's order, as far as the policy lets them overtake jobs that do not fit.
 
-        Of a job with requirements or a rank it is not known here whether it fits.
+        Of a job with requirements or a rank it is not known here whether it fits. Nor is it of a lease for sweeps
+        whether that is being given up.
         """
         if not self._jobs:
             return
-        usable = decided.knowledge.usable(decided.at)
+        doubtful = _leases_of_sweeps(decided)
+        usable = {name: seen for name, seen in decided.knowledge.usable(decided.at).items() if name not in doubtful}
         idle = {name: _idle(seen, launchers) for name, seen in usable.items()}
         queues = {name: backlog.left(seen, decided) for name, seen in usable.items()}
         first: Job | None = None
@@ -108,6 +111,11 @@ class Waiting:
             if _placeable([*named, *free], there, decided.processors.taken, apart):
                 return True
         return False
+
+
+def _leases_of_sweeps(decided: Decided) -> set[str]:
+    found = decided.engine.core.neighbours.leases(lent=False)
+    return {lease_cluster(neighbour, lease.number) for neighbour, lease in found if lease.sweeps}
 
 
 def _placeable(
