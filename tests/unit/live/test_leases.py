@@ -154,6 +154,7 @@ def test_a_sweep_without_idle_nodes_runs_on_a_lease(pair: Pair) -> None:
     pair.idle()
 
 
+@pytest.mark.slow  # a sibling of the row in which a person takes it back
 def test_parameters_on_a_lease_that_is_taken_back_run_again(pair: Pair) -> None:
     delft = pair.delft
     count, ran, gate = SLOTS["delft"] + 3, delft.work / "again", delft.work / "again.gate"
@@ -182,6 +183,7 @@ def test_why_nothing_is_borrowed_is_explained(pair: Pair) -> None:
     lyon("leases", "end", "pilot~99").refused(2, "There is no lease pilot~99", "`koala leases`")
 
 
+@pytest.mark.slow  # a sibling of the row in which a person takes it back
 def test_a_lender_takes_a_lease_back_for_its_own_job_and_the_borrowers_job_runs_again_uncounted(pair: Pair) -> None:
     delft, lyon = pair.both
     job, gate, lines = pair.running("revoked")

@@ -315,7 +315,7 @@ def test_a_cluster_whose_addition_cannot_be_kept_is_not_added(one: Any) -> None:
 # ---- killed in the middle
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.1])
+@pytest.mark.parametrize("after_s", [0.0, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_a_koalad_killed_during_a_change_has_all_of_it_or_nothing(one: Any, after_s: float) -> None:
     job = one.submit(live.sh(f"until test -e {one.root}/go; do sleep 0.1; done", 1))
     running(one, job)
