@@ -140,6 +140,15 @@ def test_a_neighbour_that_had_few_processors_is_asked_for_the_rest_when_it_has_m
     assert pair.delft.sweeps[sweep].state is JobState.RUNNING
 
 
+def test_no_more_is_asked_for_while_a_lease_that_is_granted_is_not_reached_yet() -> None:
+    pair = Pair()
+    pair.delft.sweep(10)
+    assert [each.processors for each in pair.asks()] == [10]
+    pair.lyon.run(max(pair.lyon.jobs))
+    assert pair.asks(MINUTE) == []
+    assert [each.state for each in pair.delft.leases()] == [LeaseState.BOUND]
+
+
 def test_idle_nodes_at_home_come_first() -> None:
     pair = Pair()
     pair.delft.measure(alpha=0)
