@@ -149,15 +149,9 @@ def test_the_undisturbed_run_has_the_expected_ends(undisturbed: tuple[World, dic
 def test_a_koalad_killed_at_any_step_reaches_the_same_ends(
     every: int, undisturbed: tuple[World, dict[str, Watched]]
 ) -> None:
-    def kill(world: World) -> None:
-        world.koalad.crash_point.left = step
-
     world, ends = undisturbed
     different = Differences(ends)
-    for step in range(1, world.koalad.crash_point.steps + 1, every):
-        killed, found = play_scenario(kill)
-        assert killed.koalad.starts == 2, step
-        different.look(f"koalad killed at step {step}", found)
+    different.kill_koalad(play_scenario, range(1, world.koalad.crash_point.steps + 1, every))
     assert not different.found, different.found[:5]
 
 

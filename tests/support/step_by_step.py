@@ -1,6 +1,6 @@
 """A scenario in a simulated world, in which a process is killed at each step in turn: its user, and the jobs' ends."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from koalapy.model.identity import AttemptId, tag_of
@@ -14,6 +14,8 @@ from koalapy.world.koalad.host import OWNER
 from koalapy.world.world import World
 
 CHECK_EVERY = Duration(2 * SECOND)  # between two checks of the user
+
+Play = Callable[[Callable[[World], None]], tuple[World, Mapping[str, object]]]  # the scenario in a disturbed world
 
 
 def component(cluster: str | None = None, optional: bool = False, **behaviour: object) -> ComponentRequest:
@@ -139,3 +141,14 @@ class Differences:
         wrong = {name: end for name, end in found.items() if end != self._ends[name]}
         if wrong:
             self.found.append((what, wrong))
+
+    def kill_koalad(self, play: Play, steps: Iterable[int], lossy: bool = False) -> None:
+        """Play the scenario once for each of these steps, at which koalad is killed. `lossy`: its messages are lost."""
+        for step in steps:
+
+            def kill(world: World, step: int = step) -> None:
+                world.koalad.lossy, world.koalad.crash_point.left = lossy, step
+
+            killed, found = play(kill)
+            assert killed.koalad.starts == 2, step
+            self.look(f"koalad killed at step {step}", found)
