@@ -13,13 +13,13 @@ from koalapy.coallocation import (
     clusters,
     completion,
     event_origin,
+    make_room,
     notifications,
     pruning,
     restored_store,
     retries,
     suspend,
     user_requests,
-    vacate,
 )
 from koalapy.coallocation.flows import turns
 from koalapy.coallocation.step import RunListStep
@@ -321,7 +321,7 @@ class Engine:
         core = self.core
         match decision:
             case preemption.MakeRoom(found, vacated, suspended):
-                vacate.make_room(core, now, core.records.jobs[found.job], vacated, suspended)
+                make_room.make_room(core, now, core.records.jobs[found.job], vacated, suspended)
                 self._carry_out(now, found)
                 if suspended:
                     suspend.commit_processors(core)

@@ -57,13 +57,13 @@ from koalapy.coallocation import (
     clusters,
     completion,
     event_origin,
+    make_room,
     pruning,
     retries,
     step,
     stop,
     suspend,
     user_requests,
-    vacate,
 )
 from koalapy.coallocation.flows import turns
 from koalapy.core import wait_queue
@@ -742,7 +742,7 @@ def _jobs_are_vacated_without_a_claim() -> Any:
     def carry_out(self: Engine, now: Instant, decision: Any) -> None:
         if isinstance(decision, preemption.MakeRoom):
             job = self.core.records.jobs[decision.claim.job]
-            vacate.make_room(self.core, now, job, decision.vacated, decision.suspended)
+            make_room.make_room(self.core, now, job, decision.vacated, decision.suspended)
 
     return patch.object(Engine, "_carry_out_preemption", carry_out)
 
