@@ -43,6 +43,8 @@ for _name, _place in (
 _HOME = os.environ["HOME"] = tempfile.mkdtemp(prefix="koala-home-")
 
 _SECONDS: dict[str, float] = defaultdict(float)
+_SECONDS_OF_FILE: dict[str, float] = defaultdict(float)
+_LONGEST = 30
 
 _ON_THE_GRID = ("tests/grid/", "tests/contract/test_batch_live.py")
 _ON_THIS_MACHINE = "[local"  # a row of those that needs no test grid
@@ -101,8 +103,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    folder = Path(report.nodeid).parts[1] if len(Path(report.nodeid).parts) > 1 else "."
-    _SECONDS[folder] += report.duration
+    path = Path(report.nodeid.partition("::")[0])
+    _SECONDS[path.parts[1] if len(path.parts) > 1 else "."] += report.duration
+    _SECONDS_OF_FILE[str(path)] += report.duration
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -119,6 +122,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("minutes per folder")
     for folder, seconds in sorted(_SECONDS.items()):
         terminalreporter.write_line(f"{seconds / 60:6.1f}  tests/{folder}")
+    terminalreporter.section(f"minutes of the {_LONGEST} longest files")
+    for file in sorted(_SECONDS_OF_FILE, key=lambda file: -_SECONDS_OF_FILE[file])[:_LONGEST]:
+        terminalreporter.write_line(f"{_SECONDS_OF_FILE[file] / 60:6.1f}  {file}")
 
 
 def _words(report: pytest.TestReport) -> str:

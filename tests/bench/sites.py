@@ -127,9 +127,9 @@ def by_lease(row: Row, between: int) -> tuple[float, float]:
 
 
 def give_back(row: Row, koala: live.Koala) -> None:
-    """Return the only lease of a site, and wait until no site has a lease, and Slurm no job."""
+    """Return the only lease of a site once nothing is left on it. Wait until no site has a lease, and Slurm no job."""
     (lease,) = leases(koala)
-    koala("leases", "end", lease["name"])
+    koala.until(lambda: koala("leases", "end", lease["name"]).status == 0)
     for each in row.koalas:
         each.until(lambda: not leases(each))  # noqa: B023
     row.koalas[0].until(lambda: allocation.run(HEAD, "squeue --noheader | wc -l") == "0")
