@@ -37,6 +37,11 @@ LEASE_SHARED = ".koala"  # the shared directory of a lease's KCM, below the dire
 _WORK, _LEASE = "work", "lease"
 
 
+def pushed_hash(path: str) -> str:
+    """The hash of the pushed file, of its path or of that of its compiled copy."""
+    return os.path.basename(path).partition(".")[0]
+
+
 def instance_directory(shared: str, instance: str) -> str:
     return os.path.join(shared, instance)
 

@@ -14,6 +14,7 @@ import sys
 import time
 from typing import Any, Dict, List, Mapping, Optional
 
+from koalapy_adapters import layout
 from koalapy_adapters.host import descendants, json_lines, node_identity, private_dir, signals
 from koalapy_adapters.host.event_loop import dispatch_ready
 from koalapy_adapters.wrapper import start
@@ -257,9 +258,10 @@ def _become(message: Json, environment: Mapping[str, str]) -> None:
 
 
 def _is_own_wrapper(command: List[str]) -> bool:
-    """Whether the command starts the wrapper of this pushed file, whose name is the hash of its content."""
-    own = os.path.basename(sys.argv[0])
-    return command[1:3] == ["-I", "-S"] and command[4:5] == ["wrapper"] and os.path.basename(command[3]) == own
+    """Whether the command starts the wrapper of this pushed file, or of its compiled copy."""
+    if command[1:3] != ["-I", "-S"] or command[4:5] != ["wrapper"]:
+        return False
+    return layout.pushed_hash(command[3]) == layout.pushed_hash(sys.argv[0])
 
 
 def _exit_of(status: int) -> "tuple[int, bool]":

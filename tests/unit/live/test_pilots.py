@@ -10,6 +10,7 @@ from typing import Any
 import live
 import pytest
 import yaml
+from koalapy_adapters.kcm.shared_directory.pushed_files import compiled_path, write_compiled
 
 Document = dict[str, Any]
 SHORT = {"batch": "local", "connect": "local:", "poll": "200ms", "max_age": "1m"}
@@ -84,6 +85,21 @@ def test_jobs_run_there_also_with_components_elsewhere_and_over_a_killed_koalad(
     refused = grid("submit", grid.write("late.yaml", {"components": [sh("exit 0", pilot)]}))
     refused.refused(2, pilot)
     grid.until(lambda: not [each for each in grid.processes() if b"allocation" in cmdline(each)])
+
+
+def test_wrappers_are_forks_also_once_the_pushed_file_is_compiled(grid: Any) -> None:
+    """A wrapper that is a new interpreter takes ten times as long."""
+    (pushed,) = (each for each in (grid.root / "delft" / "bin").glob("*.pyz") if each.name.count(".") == 1)
+    compiled = compiled_path(str(pushed))
+    assert compiled is not None
+    write_compiled(str(pushed), compiled)
+    pilot = opened(grid)
+    job = grid.submit(sh("tr '\\0' ' ' < /proc/$PPID/cmdline; cat ../script", pilot))
+    assert grid.end(job)["state"] == "done"
+    parent, _, script = grid("logs", str(job)).out.partition("#!")
+    assert f"{Path(compiled).name} wrapper" in script
+    assert " allocation-node " in parent
+    assert grid("pilots", "close", pilot).status == 0
 
 
 def cmdline(process: int) -> bytes:
