@@ -63,12 +63,16 @@ class Queue:
         self.nodes = dict(nodes)
         self.up: Dict[str, bool] = {}  # nodes that take jobs
         self.ends_at = ends_at
-        self.jobs: Dict[int, Job] = {job.id: job for job in jobs}
+        self.jobs: Dict[int, Job] = {}
+        self._queued: Dict[int, Job] = {}  # those of them that are
+        self._begun: Dict[int, Job] = {}  # those of them that run or are suspended
+        for job in jobs:
+            self._keep(job)
         self.changed: List[Job] = []  # since they were written down last
         self._next_id = max(self.jobs, default=0) + 1
         self._free = dict(nodes)
         self._stopping: Dict[int, Tuple[str, Instant]] = {}  # of running jobs: why, and when they are killed
-        for job in self.jobs.values():
+        for job in self._begun.values():
             if job.state == RUNNING:
                 self._take(job.hosts, 1)
 
@@ -83,7 +87,7 @@ class Queue:
     def unreserved(self) -> Dict[str, int]:
         """The free processors of each node that takes jobs, without those that its suspended jobs need to go on."""
         left = self.free()
-        for job in self.jobs.values():
+        for job in self._begun.values():
             if job.state == SUSPENDED:
                 for name, processors in job.hosts:
                     if name in left:
@@ -91,11 +95,11 @@ class Queue:
         return left
 
     def waiting(self) -> List[Job]:
-        return sorted((job for job in self.jobs.values() if job.state == QUEUED), key=lambda job: (job.lowest, job.id))
+        return sorted(self._queued.values(), key=lambda job: (job.lowest, job.id))
 
     def running(self) -> List[Job]:
         """The jobs that have begun and not ended; some may be suspended."""
-        return [job for job in self.jobs.values() if job.state in _BEGUN]
+        return list(self._begun.values())
 
     def hindrance(self, job: Job, now: Instant) -> Tuple[str, str]:
         """Code and reason for which the job can never start here; empty if it can."""
@@ -128,7 +132,7 @@ class Queue:
         while a resumed one waits for its own.
         """
         started: List[Job] = []
-        resuming = any(job.resuming for job in self.jobs.values())
+        resuming = any(job.resuming for job in self._begun.values())
         for job in self.waiting():
             if self.hindrance(job, now)[0]:
                 continue  # it is reported as stuck
@@ -167,7 +171,7 @@ class Queue:
     def go_on(self, now: Instant) -> List[Signal]:
         """Let those resumed jobs go on whose processors are free on all their nodes, the one first suspended first."""
         signals = []
-        resuming = [job for job in self.jobs.values() if job.state == SUSPENDED and job.resuming]
+        resuming = [job for job in self._begun.values() if job.state == SUSPENDED and job.resuming]
         for job in sorted(resuming, key=lambda job: (job.suspended_at or 0, job.id)):
             if job.id in self._stopping or any(self._free[name] < processors for name, processors in job.hosts):
                 continue
@@ -264,8 +268,16 @@ class Queue:
                 self._free[name] -= sign * processors
 
     def _put(self, job: Job) -> None:
-        self.jobs[job.id] = job
+        self._keep(job)
         self.changed.append(job)
+
+    def _keep(self, job: Job) -> None:
+        self.jobs[job.id] = job
+        for group, states in ((self._queued, (QUEUED,)), (self._begun, _BEGUN)):
+            if job.state in states:
+                group[job.id] = job
+            else:
+                group.pop(job.id, None)
 
 
 def job_of(data: Any) -> Job:
