@@ -86,6 +86,13 @@ def test_every_page_is_in_the_table_of_the_readme() -> None:
     assert {page.name for page in PAGES} - linked == {"README.md", "CHANGELOG.md"}
 
 
+def test_every_bench_is_in_the_table_of_benches() -> None:
+    table = (ROOT / "docs" / "benches.md").read_text().partition("\n## ")[0]
+    named = set(re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE))
+    benches = {path.stem.replace("_", "-") for path in (ROOT / "tests" / "bench").glob("[!_]*.py")}
+    assert named == benches
+
+
 @pytest.mark.parametrize("room", ROOMS, ids=str)
 def test_every_room_is_in_the_code_map(room: Path) -> None:
     code_map = (ROOT / "ARCHITECTURE.md").read_text().split("## Code map")[1].split("\n## ")[0]
