@@ -67,6 +67,9 @@ REFERENCE = {
 }
 
 
+ALL = [pytest.param(name, 1, marks=pytest.mark.slow) for name in ("alpha", "beta")]  # clusters, killed at every action
+
+
 class Fickle(User):
     """Cancels one job once it runs, and holds one until all others are over."""
 
@@ -121,17 +124,18 @@ def test_the_undisturbed_run_has_the_expected_ends(undisturbed: tuple[World, dic
     assert ends["held"] == End(JobState.DONE, "", (0,), ((1,),), (("run", 1),))
 
 
+@pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "lossy",
     [False, pytest.param(True, marks=pytest.mark.slow)],
     ids=["its messages arrive", "its messages are lost"],
 )
 def test_a_koalad_killed_at_any_step_reaches_the_same_ends(
-    lossy: bool, undisturbed: tuple[World, dict[str, End]]
+    lossy: bool, every: int, undisturbed: tuple[World, dict[str, End]]
 ) -> None:
     world, ends = undisturbed
     different = Differences(ends)
-    different.kill_koalad(play_scenario, range(1, world.koalad.crash_point.steps + 1), lossy)
+    different.kill_koalad(play_scenario, range(1, world.koalad.crash_point.steps + 1, every), lossy)
     assert not different.found, different.found[:5]
 
 
@@ -148,11 +152,13 @@ def test_a_koalad_killed_again_during_recovery_reaches_the_same_ends(undisturbed
     assert not different.found, different.found[:5]
 
 
-@pytest.mark.parametrize("name", ["alpha", pytest.param("beta", marks=pytest.mark.slow)])
-def test_a_kcm_killed_at_any_action_changes_no_end(name: str, undisturbed: tuple[World, dict[str, End]]) -> None:
+@pytest.mark.parametrize(("name", "every"), [("alpha", 3), *ALL])
+def test_a_kcm_killed_at_any_action_changes_no_end(
+    name: str, every: int, undisturbed: tuple[World, dict[str, End]]
+) -> None:
     world, ends = undisturbed
     different = Differences(ends)
-    for step in range(1, world.clusters[name].environment.kcm_crash_point.steps + 1):
+    for step in range(1, world.clusters[name].environment.kcm_crash_point.steps + 1, every):
         count_step = lambda world, step=step: _set_steps(world.clusters[name].environment.kcm_crash_point, step)  # noqa: E731
         killed, found = play_scenario(count_step)
         assert killed.clusters[name].environment.kcm_crash_point.left is None, step
@@ -160,14 +166,14 @@ def test_a_kcm_killed_at_any_action_changes_no_end(name: str, undisturbed: tuple
     assert not different.found, different.found[:5]
 
 
-@pytest.mark.parametrize("name", ["alpha", pytest.param("beta", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("name", "every"), [("alpha", 2), *ALL])
 def test_a_wrapper_killed_at_any_command_costs_at_most_one_attempt(
-    name: str, undisturbed: tuple[World, dict[str, End]]
+    name: str, every: int, undisturbed: tuple[World, dict[str, End]]
 ) -> None:
     """A program whose wrapper is killed has another attempt, within the job's bounds; none runs twice."""
     world, ends = undisturbed
     different = Differences(_coarse(ends))
-    for step in range(1, world.clusters[name].environment.wrapper_crash_point.steps + 1):
+    for step in range(1, world.clusters[name].environment.wrapper_crash_point.steps + 1, every):
         count_step = lambda world, step=step: _set_steps(world.clusters[name].environment.wrapper_crash_point, step)  # noqa: E731
         killed, found = play_scenario(count_step)
         assert killed.clusters[name].environment.wrapper_crash_point.left is None, step

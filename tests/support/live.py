@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import preloaded
 import pytest
+import waiting
 import yaml
 
 from koalapy import Grid, answers
@@ -125,12 +125,8 @@ class Koala:
             return [job["id"] for job in grid.jobs()]
 
     def until(self, found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-        """The first true answer."""
-        deadline = time.monotonic() + patience_s
-        while not (answer := found()):
-            assert time.monotonic() < deadline, self("jobs").out + self("clusters").out
-            time.sleep(0.05)
-        return answer
+        """Return the first true answer. Fails with the jobs and clusters after `patience_s`."""
+        return waiting.until(found, patience_s, lambda: self("jobs").out + self("clusters").out)
 
     def kill(self) -> None:
         """Kill koalad, and wait until its process is gone."""

@@ -3,11 +3,11 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import waiting
 import yaml
 
 from koalapy import Grid, answers
@@ -61,12 +61,8 @@ class Koalad:
         return self.grid.wait([job], patience_s)[0]
 
     def until(self, found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-        """The first true answer. Fails with what koalad knows after `patience_s`."""
-        deadline = time.monotonic() + patience_s
-        while not (answer := found()):
-            assert time.monotonic() < deadline, (self.grid.jobs(), self.grid.runners(), self.grid.clusters())
-            time.sleep(0.05)
-        return answer
+        """Return the first true answer. Fails with what koalad knows after `patience_s`."""
+        return waiting.until(found, patience_s, lambda: (self.grid.jobs(), self.grid.runners(), self.grid.clusters()))
 
     def job(self, job: int) -> answers.Job:
         return self.grid.jobs(ids=[job])[0]

@@ -4,10 +4,11 @@ import contextlib
 import itertools
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import waiting
 
 from koalapy.config.site import HostPort
 from koalapy.driver import Delivery, Driver
@@ -38,11 +39,7 @@ _SIZE = 1000
 
 def until(found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
     """Return what `found` returns once it is true."""
-    deadline = time.monotonic() + patience_s
-    while not (value := found()):
-        assert time.monotonic() < deadline, "it never happens"
-        time.sleep(0.01)
-    return value
+    return waiting.until(found, patience_s, lambda: "it never happens", 0.01)
 
 
 class _Links:
