@@ -91,6 +91,7 @@ def test_a_job_too_large_for_one_site_runs_on_a_lease_of_the_other(pair: Pair) -
     gate.unlink()
 
 
+@pytest.mark.slow  # a sibling of the chain's
 def test_what_runs_on_a_lease_survives_killed_koalads_of_both_sides(pair: Pair) -> None:
     job, gate, lines = pair.running("killed")
     for koala in pair.both:
