@@ -16,6 +16,7 @@ NODES = {
     GRID_ENGINE: tuple(f"gamma-c{number}" for number in range(1, 5)),
 }
 TRUE = {"processors": 1, "executable": "/bin/true", "walltime": "1m"}
+LIMIT_S = 120  # after which Grid Engine kills a pilot
 SLEEP = {"processors": 1, "executable": "/bin/sleep", "arguments": ["240"], "walltime": "5m"}
 
 
@@ -186,41 +187,69 @@ def test_jobs_on_the_second_node_run_elsewhere_once_a_pilot_has_lost_it(koalad: 
         closed(koalad, cluster, pilot)
 
 
-@pytest.mark.slow
-def test_a_job_in_the_middle_runs_elsewhere_once_the_batch_system_ends_a_pilot_at_its_limit(koalad: Koalad) -> None:
-    pilot = opened(koalad, SLURM, shared=True)
+def caught(koalad: Koalad, cluster: str, other: str) -> tuple[str, int, int]:
+    """Open a pilot on which two jobs run. Returns its name, a job that may run at `other`, and one that may not."""
+    pilot = opened(koalad, cluster, shared=True)
     for name in (SLURM, GRID_ENGINE):
         koalad.grid.drain_cluster(name)
     job = koalad.submit(sh(1, "exec sleep 150", walltime="5m"))
     named = koalad.submit(sh(1, "exec sleep 150", walltime="5m", cluster=pilot))
     koalad.until(lambda: {koalad.job(each)["state"] for each in (job, named)} == {"running"})
     assert koalad.job(job)["components"][0]["cluster"] == pilot
-    koalad.grid.resume_cluster(GRID_ENGINE)
-    number = str(koalad.grid.show(int(pilot[6:]))["job"]["components"][0]["batch_id"])
-    status, said = koalad.testgrid.exec(SLURM, ["scontrol", "update", f"JobId={number}", "TimeLimit=1"])
-    assert status == 0, said
+    koalad.grid.resume_cluster(other)
+    return pilot, job, named
+
+
+def ended_elsewhere(koalad: Koalad, cluster: str, other: str, pilot: str, job: int, named: int) -> None:
+    """See that the pilot has ended, that its jobs are not lost, and that nothing is left."""
     koalad.until(lambda: not koalad.grid.pilots())
-    # It signals all processes of the job, in no order: the pilot's program may end before its wrapper knows why.
-    assert re.search(r"The batch system told the job to stop \(SIGTERM\)|signal 15, TERM", why_not(koalad, pilot))
     assert koalad.end(named)["state"] == "failed"
     assert pilot in (koalad.job(named)["reason"] or "")
-    assert (koalad.end(job)["state"], koalad.job(job)["components"][0]["cluster"]) == ("done", GRID_ENGINE)
-    koalad.until(lambda: not left_on_nodes(koalad, SLURM))
+    assert (koalad.end(job)["state"], koalad.job(job)["components"][0]["cluster"]) == ("done", other)
+    koalad.until(lambda: not left_on_nodes(koalad, cluster))
 
 
 @pytest.mark.slow
-def test_jobs_on_a_pilot_go_on_while_the_network_is_cut(koalad: Koalad, testgrid: Any) -> None:
-    pilot = opened(koalad, SLURM)
+def test_a_job_in_the_middle_runs_elsewhere_once_the_batch_system_ends_a_pilot_at_its_limit(koalad: Koalad) -> None:
+    pilot, job, named = caught(koalad, SLURM, GRID_ENGINE)
+    number = str(koalad.grid.show(int(pilot[6:]))["job"]["components"][0]["batch_id"])
+    status, said = koalad.testgrid.exec(SLURM, ["scontrol", "update", f"JobId={number}", "TimeLimit=1"])
+    assert status == 0, said
+    ended_elsewhere(koalad, SLURM, GRID_ENGINE, pilot, job, named)
+    # It signals all processes of the job, in no order: the pilot's program may end before its wrapper knows why.
+    assert re.search(r"The batch system told the job to stop \(SIGTERM\)|signal 15, TERM", why_not(koalad, pilot))
+
+
+@pytest.mark.slow
+def test_a_job_in_the_middle_runs_elsewhere_once_grid_engine_kills_a_pilot_at_its_limit(
+    testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its limit cannot be changed later: it is shorter than koalapy believes from the start."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    koalad = Koalad(testgrid, tmp_path, {SLURM: {}, GRID_ENGINE: {"native": [f"-l h_rt={LIMIT_S}"]}})
+    try:
+        pilot, job, named = caught(koalad, GRID_ENGINE, SLURM)
+        ended_elsewhere(koalad, GRID_ENGINE, SLURM, pilot, job, named)
+        assert why_not(koalad, pilot).startswith("gamma: "), why_not(koalad, pilot)
+    finally:
+        koalad.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", [SLURM, GRID_ENGINE])
+def test_jobs_on_a_pilot_go_on_while_the_network_is_cut(koalad: Koalad, testgrid: Any, cluster: str) -> None:
+    pilot = opened(koalad, cluster)
     ran = f"/home/koala/{koalad.directory.name}.ran"
     jobs = [koalad.submit(sh(1, f"echo $KOALA_JOB_ID >> {ran}; sleep 8", cluster=pilot)) for _ in range(6)]
     koalad.until(lambda: all(koalad.job(job)["state"] == "running" for job in jobs))
-    with input_rule(testgrid.containers, SLURM, "-p", "tcp", "--dport", "22", "-j", "DROP"):
-        koalad.until(lambda: all(connection(koalad, name) != "up" for name in (SLURM, pilot)))
+    with input_rule(testgrid.containers, cluster, "-p", "tcp", "--dport", "22", "-j", "DROP"):
+        koalad.until(lambda: all(connection(koalad, name) != "up" for name in (cluster, pilot)))
         late = koalad.submit({**TRUE, "cluster": pilot})
     assert {koalad.end(job)["state"] for job in (*jobs, late)} == {"done"}
-    counted = testgrid.exec(SLURM, ["sort", ran], user="koala")[1].split()
+    counted = testgrid.exec(cluster, ["sort", ran], user="koala")[1].split()
     assert sorted(map(int, counted)) == sorted(jobs)
-    closed(koalad, SLURM, pilot)
+    closed(koalad, cluster, pilot)
 
 
 def connection(koalad: Koalad, name: str) -> str | None:

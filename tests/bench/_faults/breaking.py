@@ -4,7 +4,7 @@ import time
 
 from _faults.koalad import Koalad
 from _faults.scene import Scene
-from koalapy.testgrid import faults, layout
+from koalapy.testgrid import Running, faults, layout
 
 TEMPTATION_S = 20
 
@@ -178,6 +178,14 @@ def delete_by_force(scene: Scene) -> None:
     scene.koalad.testgrid.exec(scene.cluster, ["qdel", "-f", scene.batch_id()], "root")
 
 
+def is_lost(testgrid: Running, cluster: str, node: str) -> bool:
+    """Return whether the batch system counts the node as lost."""
+    if cluster == "gamma":
+        line = testgrid.check(cluster, ["qstat", "-f", "-q", f"all.q@{node}"]).splitlines()[2].split()
+        return len(line) > 5 and "u" in line[5]
+    return "down" in testgrid.check(cluster, ["sinfo", "-h", "-N", "-n", node, "-p", "batch", "-o", "%T"])
+
+
 def _unplug(scene: Scene, node: str) -> None:
     scene.node = node
     scene.koalad.containers.disconnect(node)
@@ -205,7 +213,8 @@ def _unreachable(scene: Scene) -> None:
 
 def _given_up(scene: Scene) -> None:
     """Until the batch system itself counts the node as lost."""
-    scene.koalad.until(lambda: _is_lost(scene), f"{scene.cluster} gives up {scene.node}")
+    testgrid, cluster, node = scene.koalad.testgrid, scene.cluster, scene.node
+    scene.koalad.until(lambda: is_lost(testgrid, cluster, node), f"{cluster} gives up {node}")
 
 
 def _tempt(scene: Scene) -> None:
@@ -216,14 +225,6 @@ def _tempt(scene: Scene) -> None:
 
 def _tries(scene: Scene) -> int:
     return max(each["attempt"] for each in scene.koalad.job(scene.job)["components"])
-
-
-def _is_lost(scene: Scene) -> bool:
-    testgrid, node = scene.koalad.testgrid, scene.node
-    if scene.cluster == "gamma":
-        line = testgrid.check(scene.cluster, ["qstat", "-f", "-q", f"all.q@{node}"]).splitlines()[2].split()
-        return len(line) > 5 and "u" in line[5]
-    return "down" in testgrid.check(scene.cluster, ["sinfo", "-h", "-N", "-n", node, "-p", "batch", "-o", "%T"])
 
 
 def _ends_or_fails(koalad: Koalad, job: int) -> bool:

@@ -7,7 +7,7 @@ koalapy gave it.
 A program's time begins when nobody holds it any more: so a fault strikes while it runs, however slow the machine is.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from koalapy.testgrid import Running, layout, repair
@@ -70,7 +70,7 @@ class Process(NamedTuple):
 def evidence(testgrid: Running) -> list[Process]:
     """Read the lines that all programs have written, on all nodes; every node must run."""
     texts = repair.on_each(_nodes(), lambda node: _written(testgrid, node))
-    return _processes([line.split() for text in texts for line in text.splitlines()])
+    return processes_of(texts)
 
 
 def alive(testgrid: Running) -> list[str]:
@@ -95,9 +95,10 @@ def _nodes() -> list[str]:
     return [node for cluster in layout.CLUSTERS if cluster.name in layout.MAIN for node in cluster.nodes]
 
 
-def _processes(lines: Iterable[Sequence[str]]) -> list[Process]:
+def processes_of(texts: Iterable[str]) -> list[Process]:
+    """Return the processes that wrote the lines of these texts."""
     by_process: dict[tuple[str, ...], list[tuple[str, float]]] = {}
-    for kind, *process, at in lines:
+    for kind, *process, at in (line.split() for text in texts for line in text.splitlines()):
         by_process.setdefault(tuple(process), []).append((kind, float(at)))
     return [_process(key, said) for key, said in sorted(by_process.items())]
 
