@@ -48,7 +48,7 @@ def main() -> None:
                 scene = begun(row, running, people, evidence)
                 for number in range(arguments.rounds or row.rounds):
                     print(f"{row.name}: round {number + 1}", file=sys.stderr, flush=True)
-                    found.setdefault(row.name, []).append(_as_json(_performed(row, scene)))
+                    found.setdefault(row.name, []).append(_as_json(row, _performed(row, scene)))
                     _complain(found[row.name][-1])
                     _write(arguments.add, found)
         running.reset()
@@ -69,9 +69,10 @@ def _complain(found: Document) -> None:
             print(f"  {sentence}", file=sys.stderr, flush=True)
 
 
-def _as_json(found: Round) -> Document:
+def _as_json(row: LeaseRow, found: Round) -> Document:
     verdict = found.verdict
     return {
+        "leases": row.leases,
         "lost": verdict.lost,
         "ran_twice": verdict.twice,
         "left": verdict.left,
@@ -94,7 +95,7 @@ def _line(row: LeaseRow, rounds: list[Document]) -> tuple[str, ...]:
     return (
         f"`{row.name}`: {row.fault}",
         ", ".join(row.lenders) + (f", over {row.borrower}'s parent" if row.chain else ""),
-        str(len(rounds) * row.leases),
+        str(sum(each["leases"] for each in rounds)),
         *words,
         "agree" if wrong == "nothing" else f"{wrong} do not agree",
         "-" if not attempts else _span(min(attempts), max(attempts)),
@@ -118,8 +119,7 @@ def _document(found: dict[str, list[Document]]) -> Document:
 
 
 def _of_row(row: LeaseRow, rounds: list[Document]) -> Document:
-    lenders = list(row.lenders)
-    return {"name": row.name, "fault": row.fault, "lenders": lenders, "leases": row.leases, "rounds": rounds}
+    return {"name": row.name, "fault": row.fault, "lenders": dict(row.lenders), "rounds": rounds}
 
 
 def _read(path: Path | None) -> dict[str, list[Document]]:

@@ -39,8 +39,7 @@ class Round:
 def begun(row: LeaseRow, testgrid: Running, people: dict[str, Person], evidence: Evidence) -> LeaseScene:
     """Return the scene of a row, with its terms agreed."""
     between = people[BETWEEN] if row.chain else None
-    lenders = [people[name] for name in row.lenders]
-    scene = LeaseScene(testgrid, people, evidence, people[row.borrower], lenders, between, row.leases)
+    scene = LeaseScene(testgrid, people, evidence, people[row.borrower], row.lenders, between)
     scene.agree(row.lost_after)
     return scene
 
@@ -60,6 +59,7 @@ def perform(row: LeaseRow, scene: LeaseScene) -> Round:
     scene.until(scene.is_connected, "all links are up")
     linked = time.time()
     jobs = _ends(scene)
+
     scene.until(scene.is_over, "no site has a lease")
     left = _left(scene)
     processes = scene.evidence.processes()
@@ -70,7 +70,7 @@ def perform(row: LeaseRow, scene: LeaseScene) -> Round:
         left=left + judging.outlived(processes, ends),
     )
     went_on = [max(0.0, _started(processes, job) - mended, linked - mended) for job in jobs]
-    attempts = [max(each["attempt"] for each in job["components"]) + 1 for job in jobs]
+    attempts = [max(each["attempt"] for each in job["components"]) for job in jobs]
     return Round(verdict, scene.books(), went_on, attempts)
 
 

@@ -4,7 +4,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from koalapy.model.errors import KoalaError
 from koalapy.testgrid import Running, layout, repair, sites
 from koalapy.testgrid.sites import Site
 
-PROCESSORS = 8  # of a lease: two whole nodes
+PROCESSORS = 4  # of a lease: a whole node
 BETWEEN = "hub"  # the site that the others have as their parent; it has no cluster
 Document = dict[str, Any]
 
@@ -68,12 +68,15 @@ class LeaseScene:
     people: dict[str, Person]
     evidence: Evidence
     borrower: Person
-    lenders: list[Person]
+    at_a_time: Mapping[str, int]  # the leases of each lender
     between: Person | None
-    leases: int  # at a time, in all
     jobs: list[int] = field(default_factory=list)
     pilots: list["Pilot"] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)  # that are struck, where some are
+
+    @property
+    def lenders(self) -> list[Person]:
+        return [self.people[name] for name in self.at_a_time]
 
     @property
     def involved(self) -> list[Person]:
@@ -81,7 +84,6 @@ class LeaseScene:
 
     def agree(self, lost_after: str) -> None:
         """Let the lenders lend to this borrower only, and nobody else borrow."""
-        each_lends = self.leases // len(self.lenders) * PROCESSORS
         terms: Document = {"visible": [VISIBLE], "lost_after": lost_after}
         for person in self.people.values():
             lend, borrow = None, None
@@ -89,9 +91,10 @@ class LeaseScene:
                 borrow = {"after": "0s", "idle": "3s", "again": "2s"}
             elif person in self.lenders:
                 to = [(self.between or self.borrower).name]
-                lend = terms | {"to": to, "processors": each_lends, "strangers": self.between is not None}
+                lent = self.at_a_time[person.name] * PROCESSORS
+                lend = terms | {"to": to, "processors": lent, "strangers": self.between is not None}
             elif person is self.between:
-                whole = self.leases * PROCESSORS
+                whole = sum(self.at_a_time.values()) * PROCESSORS
                 lend = terms | {"to": [self.borrower.name], "processors": whole, "pass_on": True}
             person.use(lend=lend, borrow=borrow)
             if person.site.cluster is not None:
@@ -103,7 +106,7 @@ class LeaseScene:
         self.until(self._is_ready, "the borrower knows of processors to be had")
         self.evidence.hold()
         with tempfile.TemporaryDirectory(prefix="koala-faults-") as place:
-            for _ in range(self.leases):
+            for _ in range(sum(self.at_a_time.values())):
                 work = {"name": "work", "components": [program(PROCESSORS, seconds)]}
                 self.jobs.append(self.borrower.grid.submit(work, directory=Path(place)))
         self.until(self._runs, "each job runs on a lease")
