@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from host_rule import input_rule
-from real_grid import Koalad, batch_jobs, sh
+from real_grid import PATIENCE_S, Koalad, batch_jobs, sh
 
 SLURM, GRID_ENGINE = "alpha", "gamma"
 NODES = {
@@ -202,7 +202,7 @@ def caught(koalad: Koalad, cluster: str, other: str) -> tuple[str, int, int]:
 
 def ended_elsewhere(koalad: Koalad, cluster: str, other: str, pilot: str, job: int, named: int) -> None:
     """See that the pilot has ended, that its jobs are not lost, and that nothing is left."""
-    koalad.until(lambda: not koalad.grid.pilots())
+    koalad.until(lambda: not koalad.grid.pilots(), LIMIT_S + PATIENCE_S)
     assert koalad.end(named)["state"] == "failed"
     assert pilot in (koalad.job(named)["reason"] or "")
     assert (koalad.end(job)["state"], koalad.job(job)["components"][0]["cluster"]) == ("done", other)
