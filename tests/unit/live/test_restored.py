@@ -112,7 +112,7 @@ def test_yesterdays_backup_costs_nobody_a_job(fresh: Any, shell: Callable[..., D
     assert log.count('"event": "store_restored", "level"') + log.count('"event": "store_restored", "job"') >= 1
 
 
-@pytest.mark.parametrize("ended", [False, True], ids=["still runs", "has ended"])
+@pytest.mark.parametrize("ended", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["still runs", "has ended"])
 def test_a_job_that_waited_in_the_backup_is_found_where_it_went(
     fresh: Any, shell: Callable[..., Document], ended: bool
 ) -> None:
