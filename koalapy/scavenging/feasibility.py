@@ -9,6 +9,7 @@ from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Settings
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
+from koalapy.scavenging import wishes
 from koalapy.scavenging.idle_nodes import Nodes
 from koalapy.scavenging.pilots import MOST_FAILURES, slots_of
 
@@ -49,7 +50,7 @@ def too_small(template: ComponentRequest, cluster: str, sizes: Mapping[str, int]
 
 
 def why_hopeless(core: Core, sweep: Sweep) -> Reason | None:
-    """Return the reason why the sweep can run nowhere; None if it may run on some cluster.
+    """Return the reason why the sweep can run nowhere; None if it may run on some cluster, or on a lease.
 
     A cluster whose nodes have not been seen yet counts as one where it may run.
     """
@@ -58,7 +59,7 @@ def why_hopeless(core: Core, sweep: Sweep) -> Reason | None:
     left = [each.name for each in core.settings.clusters if each.name not in barred_for_good]
     refused = {cluster: reason for (of, cluster), reason in core.sessions.refused.items() if of == sweep.id}
     if not left:
-        return nowhere(core, template, sizes)
+        return None if wishes.may_borrow(core, sweep.request) else nowhere(core, template, sizes)
     return refused[left[0]] if all(name in refused for name in left) else None
 
 

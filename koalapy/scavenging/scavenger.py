@@ -10,7 +10,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Outcome
 from koalapy.model.learned import Learned
-from koalapy.model.request import ComponentRequest
+from koalapy.model.request import Request
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, Instant
@@ -64,16 +64,16 @@ class Scavenger:
         avoided, _ = self._avoided(sweep)
         return feasibility.why_no_more(self._core, now, sweep, self._idle_nodes.nodes, avoided)
 
-    def may_go(self, template: ComponentRequest) -> dict[str, int] | Reason:
-        """Return the clusters that a sweep of such parameters may use, and the largest node seen on each.
+    def may_go(self, request: Request) -> dict[str, int] | Reason:
+        """Return the clusters that a sweep of this request may use, and the largest node seen on each.
 
-        Sizes are in processors, 0 if no node was seen. If there is no such cluster, return the reason why the sweep
-        would fail.
+        Sizes are in processors, 0 if no node was seen. If there is no such cluster, and it may not run on leases,
+        return the reason why it would fail.
         """
-        core, sizes = self._core, self._idle_nodes.shown(self._core)
+        core, template, sizes = self._core, request.components[0], self._idle_nodes.shown(self._core)
         barred = feasibility.never(core, template, sizes)
         left = {each.name: sizes.get(each.name, 0) for each in core.settings.clusters if each.name not in barred}
-        return left or feasibility.nowhere(core, template, sizes)
+        return left if left or wishes.may_borrow(core, request) else feasibility.nowhere(core, template, sizes)
 
     def waits_because(self, sweep: JobId) -> str:
         """Return why the sweep waits, as its history has it; '' if it does not wait."""

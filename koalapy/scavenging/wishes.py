@@ -6,7 +6,7 @@ from dataclasses import replace
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.lease import SweepWish, wanted_for, why_kept
-from koalapy.model.request import KeepOutput
+from koalapy.model.request import KeepOutput, Request
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
 from koalapy.scavenging.idle_nodes import Nodes
@@ -22,12 +22,12 @@ def note_wishes(
 ) -> None:
     """Note what the active sweeps would borrow, if the grid file has it so. `barred`: see feasibility.barred."""
     neighbours, borrow = core.neighbours, core.settings.borrow
-    if borrow is None or not borrow.sweeps or not neighbours.records:
+    if borrow is None or not _borrows(core):
         forget(core)
         return
     lacking = {}
     for sweep in active:
-        count = _waiting(core, sweep) if why_not_borrowed(sweep) is None else 0
+        count = _waiting(core, sweep) if why_not_borrowed(sweep.request) is None else 0
         if count > 0 and not _has_idle(nodes, barred(sweep)):
             lacking[sweep.id] = _wish(core, sweep, count)
     before = neighbours.lacking_since
@@ -40,14 +40,24 @@ def forget(core: Core) -> None:
     core.neighbours.wishes, core.neighbours.lacking_since = (), {}
 
 
-def why_not_borrowed(sweep: Sweep) -> Reason | None:
-    """Return why a sweep never runs on a lease; None if it may."""
-    request = sweep.request
+def may_borrow(core: Core, request: Request) -> bool:
+    """Return whether a sweep of this request may run on leases."""
+    return _borrows(core) and why_not_borrowed(request) is None
+
+
+def why_not_borrowed(request: Request) -> Reason | None:
+    """Return why a sweep of this request never runs on a lease; None if it may."""
     if request.dttl == 0:
         return _unfit("It has the DTTL 0.")
     if request.stage_out or request.keep_output is KeepOutput.HOME:
         return _unfit("Its files are brought home when all parameters are done, and a lease may be over before.")
     return why_kept(request.components[0])
+
+
+def _borrows(core: Core) -> bool:
+    """Return whether the site has neighbours and borrows for sweeps."""
+    borrow = core.settings.borrow
+    return borrow is not None and borrow.sweeps and bool(core.neighbours.records)
 
 
 def _unfit(what: str) -> Reason:

@@ -76,7 +76,7 @@ def _check_flow(request: Request, found: Sequence[Checked]) -> Checked:
 
 
 def _check_sweep(engine: Engine, request: Request) -> Checked:
-    found = engine.scavenger.may_go(request.components[0])
+    found = engine.scavenger.may_go(request)
     if isinstance(found, Reason):
         return Checked(request, Fits.NEVER, found)
     if any(found.values()):

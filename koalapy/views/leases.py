@@ -212,7 +212,7 @@ def why_sweep_borrows_no_more(engine: Engine, now: Instant, sweep: Sweep) -> dic
     core = engine.core
     if core.settings.borrow is None or not core.settings.borrow.sweeps:
         return {}
-    never = wishes.why_not_borrowed(sweep)
+    never = wishes.why_not_borrowed(sweep.request)
     if never is not None:
         of_all = never.message
     elif sweep.id not in core.neighbours.lacking_since:

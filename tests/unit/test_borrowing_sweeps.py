@@ -16,11 +16,18 @@ from koalapy.model.events import CancelRequested, ClusterMeasured, ParametersWan
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import Intervals
 from koalapy.model.lease import Borrow, LeasedCluster, LeaseState, Lend
-from koalapy.model.request import ComponentRequest, Isolate, KeepOutput
+from koalapy.model.request import ComponentRequest, Isolate, KeepOutput, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
+from koalapy.policies.placement import worst_fit
+from koalapy.views.checking import Checked, Fits, check
 
 BORROW = Borrow(after=Duration(10 * SECOND), idle=MINUTE, again=MINUTE, sweeps=True)
+
+
+def swept(count: int, processors: int, **request: Any) -> Request:
+    template = ComponentRequest(executable="./program", arguments=("{x}",), processors=processors, walltime=HOUR)
+    return make(template, parameters=space(count), **request)
 
 
 class SweepSite(Site, Sweeping):
@@ -32,10 +39,12 @@ class SweepSite(Site, Sweeping):
         nodes = ((size, 1),) if idle == size else ()
         return replace(found, state=replace(found.state, free_nodes=((idle, 1),) if idle else (), whole_nodes=nodes))
 
-    def sweep(self, count: int, **request: Any) -> JobId:
-        template = ComponentRequest(executable="./program", arguments=("{x}",), processors=1, walltime=HOUR)
-        self.apply(WorkSubmitted(request=make(template, parameters=space(count), **request), owner="me"))
+    def sweep(self, count: int, processors: int = 1, **request: Any) -> JobId:
+        self.apply(WorkSubmitted(request=swept(count, processors, **request), owner="me"))
         return max(self.sweeps)
+
+    def check(self, count: int, processors: int = 1, **request: Any) -> Checked:
+        return check(self.engine, self.now, swept(count, processors, **request), worst_fit)
 
     def want(self, launcher: Attempt, sweep: JobId, wanted: int) -> None:
         self.apply(ParametersWanted(cluster=launcher.cluster, sweep=sweep, wanted=wanted))
@@ -46,14 +55,14 @@ class SweepSite(Site, Sweeping):
 
 
 class Pair(Sites):
-    """`delft` has one node of 4 processors, which local jobs use. `lyon` has one of 64, and lends."""
+    """`delft` has one node of 4 processors, which local jobs use, or none. `lyon` has one of 64, and lends."""
 
-    def __init__(self, borrow: Borrow = BORROW, **lend: Any) -> None:
-        self.delft = SweepSite("delft", {"alpha": 4}, borrow=borrow)
+    def __init__(self, borrow: Borrow = BORROW, size: int = 4, **lend: Any) -> None:
+        self.delft = SweepSite("delft", {"alpha": size} if size else {}, borrow=borrow)
         self.lyon = SweepSite("lyon", {"big": 64}, lend=Lend(**{"to": ("delft",), "processors": 64, **lend}))
         super().__init__(self.delft, self.lyon)
         self.link(self.delft, self.lyon)
-        self.delft.measure(alpha=4)
+        self.delft.measure(**self.delft.sizes)
         self.let_pass(Duration(10 * SECOND))
 
     def asks(self, duration: int = 20 * SECOND) -> list[DelegateRequest]:
@@ -125,6 +134,34 @@ def test_a_sweep_whose_files_would_be_lost_with_a_lease_borrows_nothing(request_
     pair = Pair()
     pair.delft.sweep(10, **request_fields)
     assert pair.asks() == []
+
+
+@pytest.mark.parametrize(("size", "needed"), [(0, 1), (4, 8)], ids=["no cluster", "too small ones"])
+def test_a_sweep_that_can_run_nowhere_at_home_runs_on_a_lease(size: int, needed: int) -> None:
+    pair = Pair(size=size)
+    checked = pair.delft.check(4, needed)
+    assert (checked.fits, checked.reason) == (Fits.UNKNOWN, None)
+    sweep = pair.delft.sweep(4, needed)
+    assert [each.processors for each in pair.asks()] == [4 * needed]
+    cluster = pair.grant()
+    (launcher,) = pair.delft.launchers(sweep)
+    assert (launcher.cluster, launcher.processors) == (cluster, 4 * needed)
+    pair.delft.begin(launcher)
+    pair.delft.want(launcher, sweep, 4)
+    pair.delft.ran(launcher, range(1, 5))
+    pair.delft.go()
+    assert pair.delft.sweeps[sweep].state is JobState.DONE
+
+
+@pytest.mark.parametrize(
+    ("borrow", "fields"), [({"sweeps": False}, {}), ({}, {"dttl": 0})], ids=["not for sweeps", "DTTL 0"]
+)
+def test_a_sweep_that_can_run_nowhere_and_may_not_borrow_fails(borrow: dict[str, Any], fields: dict[str, Any]) -> None:
+    pair = Pair(replace(BORROW, **borrow), size=0)
+    assert pair.delft.check(4, **fields).fits is Fits.NEVER
+    sweep = pair.delft.sweep(4, **fields)
+    assert pair.asks() == []
+    assert pair.delft.sweeps[sweep].state is JobState.FAILED
 
 
 def test_a_neighbour_that_had_few_processors_is_asked_for_the_rest_when_it_has_more() -> None:
