@@ -14,7 +14,7 @@ from koalapy.api.jobs import Reader, add_jobs
 from koalapy.api.koalad import Facts, add_koalad
 from koalapy.api.leases import add_leases
 from koalapy.api.metrics import add_metrics
-from koalapy.api.openapi import AnswerRoute
+from koalapy.api.openapi import AnswerApp
 from koalapy.api.pilots import add_pilots
 from koalapy.api.sites import add_sites
 from koalapy.api.sweeps import add_sweeps
@@ -47,14 +47,13 @@ def create_app(
     `grid` changes its grid, `pilots` opens and closes clusters in it, and `leases` are those of other sites. `sites`:
     None for a grid that is no site.
     """
-    app = FastAPI(
+    app = AnswerApp(
         title="koalad",
         version=__version__,
         docs_url=None,
         redoc_url=None,
         responses={"default": {"model": answers.ErrorAnswer, "description": "an error, with advice"}},
     )
-    app.router.route_class = AnswerRoute
     add_errors(app)
     app.add_middleware(BodyLimit, limit=MAX_BODY, unlimited=FORWARDED)
     add_jobs(app, service, read, facts, owner)

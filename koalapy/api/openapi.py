@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, get_args
 
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import get_original_bases, get_type_hints, is_typeddict
@@ -14,14 +15,38 @@ from koalapy import answers
 _WITH_FURTHER_FIELDS = (answers.JobEvent,)
 
 
-class AnswerRoute(APIRoute):
-    """An endpoint whose return type describes its answers. An answer is not checked when it is sent."""
+class AnswerApp(FastAPI):
+    """An app whose endpoints' return types describe their answers, which are not checked when they are sent.
 
+    The descriptions are made when somebody asks for them: they would take as long as all else at koalad's start.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.router.route_class = _AnswerRoute
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
+        with _BUILDING:
+            if self.openapi_schema is None:
+                for route in self.routes:
+                    if isinstance(route, _AnswerRoute):
+                        route.describe()
+            return super().openapi()
+
+
+class _AnswerRoute(APIRoute):
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        answer = get_type_hints(endpoint).get("return")
+        answer, responses = get_type_hints(endpoint).get("return"), options.pop("responses") or {}
         if is_typeddict(answer):
-            options |= {"response_model": None, "responses": {200: {"model": answer}, **(options["responses"] or {})}}
+            options["response_model"] = None
+            responses = {200: {"model": answer}, **responses}
+        self._responses, self._options = responses, options
         super().__init__(path, endpoint, **options)
+
+    def describe(self) -> None:
+        """Make the description of the answers."""
+        super().__init__(self.path, self.endpoint, responses=self._responses, **self._options)
 
 
 def check(document: Any) -> None:

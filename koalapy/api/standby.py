@@ -14,7 +14,7 @@ from koalapy.api import documents
 from koalapy.api.bodies import ShutdownBody
 from koalapy.api.errors import add_errors, error_answer
 from koalapy.api.koalad import Facts
-from koalapy.api.openapi import AnswerRoute
+from koalapy.api.openapi import AnswerApp
 from koalapy.locations import GRID_FILE_HEADER
 from koalapy.model.errors import Reason, RequestError, TransientError
 from koalapy.views.recovery import Recovered
@@ -67,8 +67,7 @@ def create_standby_app(
 
     It reports its status and can be shut down. It refuses all else with the code `standing_by`.
     """
-    app = FastAPI(title="koalad", docs_url=None, redoc_url=None, openapi_url=None)
-    app.router.route_class = AnswerRoute
+    app = AnswerApp(title="koalad", docs_url=None, redoc_url=None, openapi_url=None)
     add_errors(app)
 
     @app.get("/v1/status")

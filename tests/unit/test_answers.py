@@ -8,7 +8,6 @@ from typing import Any, get_args, get_type_hints
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from pydantic import ValidationError
 from typing_extensions import is_typeddict
 
@@ -83,8 +82,7 @@ def endpoint_of(model: Any) -> Callable[[], Any]:
 
 
 def test_the_return_type_of_an_endpoint_describes_its_answer_which_is_sent_unchecked() -> None:
-    app = FastAPI()
-    app.router.route_class = openapi.AnswerRoute
+    app = openapi.AnswerApp()
     app.get("/run")(endpoint_of(answers.MaintenanceRunAnswer))
     described = app.openapi()["paths"]["/run"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
     assert described == {"$ref": "#/components/schemas/MaintenanceRunAnswer"}
@@ -97,8 +95,7 @@ def test_the_return_type_of_an_endpoint_describes_its_answer_which_is_sent_unche
 
 
 def test_openapi_has_the_descriptions_of_fields_inherited_ones_too() -> None:
-    app = FastAPI()
-    app.router.route_class = openapi.AnswerRoute
+    app = openapi.AnswerApp()
     for name, model in openapi.ANSWERS.items():
         app.get(f"/{name}")(endpoint_of(model))
     described = app.openapi()["components"]["schemas"]
