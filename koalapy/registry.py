@@ -1,5 +1,8 @@
 """The entry points of koalapy: policies, batch systems, job languages and tasks, our own and third parties'."""
 
+import functools
+import os
+import sys
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -9,7 +12,7 @@ from koalapy.model.errors import RequestError
 
 def registered(group: str) -> Mapping[str, EntryPoint]:
     """Return the entry points of a group such as `koalapy.placement`, by name; none of them is imported."""
-    return {point.name: point for point in entry_points(group=group)}
+    return _all_of(tuple((place, _changed_at(place)) for place in sys.path)).get(group, {})
 
 
 def load(group: str, name: str) -> Any:
@@ -28,3 +31,17 @@ def load(group: str, name: str) -> Any:
         raise RequestError(
             "not_loadable", what, "Repair or reinstall the package that provides it, or choose another name."
         ) from error
+
+
+@functools.lru_cache(maxsize=1)
+def _all_of(path: tuple[tuple[str, int], ...]) -> Mapping[str, Mapping[str, EntryPoint]]:
+    """Return the entry points of all that is installed, by group. Each look reads a file of every package."""
+    found = entry_points()
+    return {group: {point.name: point for point in found.select(group=group)} for group in found.groups}
+
+
+def _changed_at(place: str) -> int:
+    try:
+        return os.stat(place or ".").st_mtime_ns
+    except OSError:
+        return 0
