@@ -3,20 +3,15 @@
 import contextlib
 import os
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import real_grid
+from poisson_job import EXACT, STAGED, difference, poisson
 
-from koalapy.data import data_path
-
-POISSON = data_path("configs") / "examples" / "poisson" / "poisson.py"
 CLUSTERS, SIZES = real_grid.CLUSTERS, real_grid.SIZES
 Document, Koalad, batch_jobs, sh = real_grid.Document, real_grid.Koalad, real_grid.batch_jobs, real_grid.sh
 
@@ -36,22 +31,11 @@ def koalad(
         running.stop()
 
 
-def poisson(processors: int, **fields: Any) -> Document:
-    arguments = ["--grid", "96", "--tolerance", "1e-6"]
-    return {"processors": processors, "executable": "./poisson.py", "arguments": arguments, "walltime": "5m", **fields}
-
-
 def test_the_poisson_job_over_three_clusters_is_the_single_process_solution(koalad: Any, tmp_path: Path) -> None:
-    staged = {"stage_in": [str(POISSON)], "stage_out": ["result.npy"]}
-    job = koalad.end(koalad.submit(poisson(4), poisson(4), poisson(4), **staged))
+    job = koalad.end(koalad.submit(poisson(4), poisson(4), poisson(4), **STAGED))
     assert job["state"] == "done", job["reason"]
     assert {each["cluster"] for each in job["components"]} == set(CLUSTERS)
-    single = tmp_path / "single"
-    single.mkdir()
-    alone = [sys.executable, str(POISSON), "--grid", "96", "--tolerance", "1e-6"]
-    subprocess.run(alone, cwd=single, check=True, env={"PATH": os.environ["PATH"]})
-    difference = np.abs(np.load(tmp_path / "result.npy") - np.load(single / "result.npy")).max()
-    assert difference <= 1e-10
+    assert difference(tmp_path / "result.npy", tmp_path) <= EXACT
 
 
 def test_no_process_starts_before_the_last_wrapper_is_at_its_barrier(koalad: Any) -> None:

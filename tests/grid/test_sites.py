@@ -1,7 +1,9 @@
 """The sites of the test grid: a job that is too large for its own cluster runs on another person's real nodes."""
 
 import itertools
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,17 +11,26 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+import hostile_program
 import pytest
 import yaml
+from _faults.lease_scene import Person, pilots_of
+from poisson_job import EXACT, STAGED, difference, poisson
+from real_grid import sh
 
 from koalapy import Grid
 from koalapy.model.errors import RequestError
 from koalapy.testgrid import Running, sites
 from koalapy.testgrid.sites import SITES, Site
 
-NORTH, SOUTH = (next(each for each in SITES if each.name == name) for name in ("north", "south"))
+HUB, NORTH, SOUTH, WEST = SITES
+COMMANDS = {  # of the batch system; the number of another lease's batch job is added to a word that is alone
+    "alpha": [["squeue", "--noheader"], ["sbatch", "--wrap", "true"], ["scancel"]],
+    "gamma": [["qstat", "-u", "*"], ["qsub", "-b", "y", "true"], ["qdel"]],
+}
 OF_SOUTH = 16  # processors of its only cluster
 
 
@@ -28,6 +39,15 @@ def linked(testgrid: Running) -> Iterator[Running]:
     sites.up()
     yield testgrid
     sites.down()
+
+
+@pytest.fixture
+def people(linked: Running) -> Iterator[dict[str, Person]]:
+    """The people of the sites, by name, with a connection each."""
+    found = {each.name: Person(each) for each in SITES}
+    yield found
+    for person in found.values():
+        person.grid.close()
 
 
 @pytest.fixture
@@ -163,6 +183,84 @@ def test_a_subtree_of_a_flow_is_run_by_another_site_on_its_real_nodes(serving: R
     assert {name: (len(hosts), {host[:5] for host in hosts}) for name, hosts in ran.items()} == {
         "prepare": (1, {"beta-"}), "model": (4, {"alpha"}), "plot": (1, {"beta-"}),
     }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_poisson_job_over_own_and_leased_processors_is_the_single_process_solution(
+    linked: Running, people: dict[str, Person], tmp_path: Path
+) -> None:
+    """`alpha` has 32 processors. The two sides print the same books."""
+    north, south = people[NORTH.name], people[SOUTH.name]
+    north.use(borrow={"after": "5s", "idle": "5s", "networks": {SOUTH.name: "default"}})
+    known = lambda: {each["name"]: each["free"] for each in sites.neighbours(NORTH)}  # noqa: E731
+    linked.eventually(lambda: (known()[SOUTH.name] or 0) >= 8, "south has reported processors")
+    components = [poisson(processors, walltime="15m") for processors in (16, 16, 8)]
+    job = north.grid.submit({"components": components, **STAGED}, directory=tmp_path)
+    (ended,) = north.grid.wait([job], 600)
+    assert ended["state"] == "done", koala(NORTH, "show", str(job))
+    assert [str(each["cluster"]).partition("~")[0] for each in ended["components"]] == ["alpha", "alpha", "south"]
+    assert difference(tmp_path / "result.npy", tmp_path) <= EXACT
+    linked.eventually(lambda: not leases(NORTH) and not leases(SOUTH), "the lease is over")
+    for site in (NORTH, SOUTH):
+        print(koala(site, "leases", "--all"), koala(site, "usage", "--by", "site"))
+    assert north.usage(SOUTH.name, "borrowed_s") == south.usage(NORTH.name, "lent_s") > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lender", [NORTH, WEST], ids=["Slurm", "Grid Engine"])
+def test_a_hostile_program_is_refused_everything_on_real_nodes_and_nothing_of_it_survives(
+    linked: Running, people: dict[str, Person], tmp_path: Path, lender: Site
+) -> None:
+    """It runs on the node of one lease, while a job runs on that of another one."""
+    for name, person in people.items():
+        lend = {"to": [HUB.name], "processors": 8} if name == lender.name else None
+        borrow = {"after": "0s", "idle": "10m", "again": "2s"} if name == HUB.name else None
+        person.use(lend=lend, borrow=borrow)
+    hub, owner = people[HUB.name], people[lender.name]
+    head, home = str(lender.cluster), f"/home/{lender.name}"
+    secret = f"{home}/secret"
+    linked.shell(head, f"echo hidden >{secret}; chown {lender.name} {secret}; chmod 600 {secret}", "root")
+    other = hub.grid.submit(
+        {"components": [sh(4, "echo private >private; exec sleep 600", walltime="12m", launch="once")]}
+    )
+    linked.eventually(lambda: hub.grid.jobs(ids=[other])[0]["state"] == "running", "a job runs on a lease")
+    before = hub.grid.submit({"components": [sh(4, "true", walltime="12m")]})
+    assert hub.grid.wait([before], 120)[0]["state"] == "done"
+    node, taken = pilots_of(owner)[-1].hosts[0], pilots_of(owner)[0]
+
+    def found(words: str) -> list[str]:
+        return linked.shell(head, f"find {home}/.koala {words}", "root").split()
+
+    (private,), relays = found("-name private"), found("-name 'relay.*.json'")
+    owned = [home, f"{home}/.ssh", f"{home}/.koala", str(Path(private).parent)]
+    facts = {
+        "secrets": [secret, f"{home}/.ssh/authorized_keys", private, *relays],
+        "directories": [*owned, "/home/koala", "/root", "/home", "/run"],
+        "writes": [*owned, "/", "/usr", "/etc", "/var", "/dev/pts", "/sys"],
+        "pids": [int(pid) for pid in linked.shell(node, f"pgrep -u {lender.name}", "root").split()],
+        "batch": [[*words, taken.batch_id] if words[1:] == [] else words for words in COMMANDS[head]],
+        "profile": linked.shell(node, "env | cut -d= -f1", lender.name).split(),
+    }
+    assert len(facts["pids"]) >= 2
+    shutil.copy(hostile_program.__file__, tmp_path / "hostile_program.py")
+    script = f"exec python3 hostile_program.py '{json.dumps(facts)}'"
+    request = {"components": [sh(4, script, walltime="2m", launch="once")], "stage_in": ["hostile_program.py"]}
+    hostile = hub.grid.submit(request, directory=tmp_path)
+    (ended,) = hub.grid.wait([hostile], 120)
+    assert ended["state"] == "done", koala(HUB, "show", str(hostile))
+    assert ended["components"][0]["hosts"] == [node]
+    result = json.loads(b"".join(hub.grid.output(hostile)))
+    assert len(result) >= 50
+    assert {key: value for key, value in result.items() if value[0] != "refused"} == {}
+    assert linked.shell(node, f"pgrep -f 'sleep {hostile_program.OUTLIVES}' || true", "root") == ""
+    assert hub.grid.jobs(ids=[other])[0]["state"] == "running"
+    hub.grid.cancel(other)
+    hub.grid.wait([other], 120)
+    for each in leases(HUB):
+        koala(HUB, "leases", "end", each["name"], "--force")
+    linked.eventually(lambda: not leases(HUB) and not leases(lender), "the leases are over")
+    linked.eventually(lambda: not found("-name lease"), "their directories are removed")
+    assert linked.shell(node, f"pgrep -u {lender.name} || true", "root") == ""
 
 
 def _nodes(running: Running, cluster: str) -> list[str]:

@@ -3,7 +3,8 @@
     hostile_program.py FACTS
 
 FACTS is a JSON object about the lender: `secrets` (files to read), `directories` (to list), `writes` (directories to
-write in), `pids` (processes outside) and `batch` (commands of the batch system).
+write in), `pids` (processes outside), `batch` (commands of the batch system), and `profile`, which may be missing (the
+variables that every login there has).
 It does no harm where an attempt succeeds. It starts processes that try to outlive it. Standard library only: it runs on
 the nodes of the test grid.
 """
@@ -17,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 OUTLIVES = "7412369"  # seconds of the `sleep` that tries to outlive the program
@@ -53,7 +54,7 @@ def attempts(facts: Facts) -> list[tuple[str, Callable[[], Any]]]:
         ("make /usr writable", lambda: _libc("mount", b"none", b"/usr", None, _REMOUNT_RW, None)),
         ("mount in a namespace of its own", _mount_inside),
         ("change a setting of the kernel", lambda: _set_again("/proc/sys/vm/swappiness")),
-        ("find koalapy's keys in the environment", _secrets_in_environment),
+        ("find koalapy's keys in the environment", lambda: _secrets_in_environment(facts.get("profile", ()))),
         ("load a kernel module", lambda: _libc("syscall", 175, b"", 0, b"")),
         ("enter the namespaces of another process", lambda: _enter(facts["pids"])),
     ]
@@ -207,9 +208,9 @@ def _mount_inside() -> str:
     return "written" if os.waitpid(pid, 0)[1] == 0 else ""
 
 
-def _secrets_in_environment() -> list[str]:
+def _secrets_in_environment(profile: Sequence[str]) -> list[str]:
     words = ("TOKEN", "SECRET", "PASSWORD", "AROUND", "SSH_", "KRB5", "SLURM_", "SGE_", "PBS_", "MUNGE")
-    return [name for name in os.environ if any(word in name for word in words)]
+    return [name for name in os.environ if any(word in name for word in words) and name not in profile]
 
 
 def _enter(pids: list[int]) -> str:

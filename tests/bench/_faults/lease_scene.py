@@ -56,6 +56,11 @@ class Person:
     def leases(self, direction: str) -> list[Document]:
         return [dict(each) for each in self.grid.leases()["leases"] if each["direction"] == direction]
 
+    def usage(self, neighbour: str, key: str) -> float:
+        """Return the processor seconds of all leases from or for a neighbour that are over. `key`: as in the answer."""
+        rows: list[Any] = [each for each in self.grid.leases()["usage"] if each["neighbour"] == neighbour]
+        return float(rows[0][key]) if rows else 0.0
+
     def is_connected(self) -> bool:
         return all(each["state"] == "connected" for each in self.grid.sites()["neighbours"])
 
@@ -145,7 +150,7 @@ class LeaseScene:
         found = []
         for debtor, creditor in [*chain, *[(self.between or self.borrower, each) for each in self.lenders]]:
             assert creditor is not None
-            borrowed, lent = _usage(debtor, creditor.name, "borrowed_s"), _usage(creditor, debtor.name, "lent_s")
+            borrowed, lent = debtor.usage(creditor.name, "borrowed_s"), creditor.usage(debtor.name, "lent_s")
             if borrowed != lent or not lent:
                 found.append(f"{creditor.name} has lent {lent} s to {debtor.name}, which has borrowed {borrowed} s")
         return found
@@ -215,8 +220,3 @@ def linked_sites(testgrid: Running) -> Iterator[tuple[dict[str, Person], Evidenc
 
 def _pending(person: Person) -> Sequence[Any]:
     return person.grid.status()["pending_cancels"]
-
-
-def _usage(person: Person, neighbour: str, key: str) -> float:
-    rows: list[Any] = [each for each in person.grid.leases()["usage"] if each["neighbour"] == neighbour]
-    return float(rows[0][key]) if rows else 0.0

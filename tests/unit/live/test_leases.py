@@ -29,24 +29,21 @@ def test_a_job_too_large_for_one_site_runs_on_a_lease_of_the_other(pair: Pair) -
     job = delft.submit(live.sh(f'echo "$HOME" >{home}; while [ ! -e {gate} ]; do sleep 0.1; done', 4, walltime="2m"))
     delft.until(lambda: delft.job(job)["state"] == "running")
     (borrowed,), (lent,) = leases(delft), leases(lyon)
-    assert (borrowed["name"], borrowed["direction"], borrowed["job"], borrowed["jobs"]) == (
-        "lyon~1",
-        "borrowed",
-        job,
-        [job],
-    )
+    lease = borrowed["name"]
+    assert lease.startswith("lyon~")
+    assert (borrowed["direction"], borrowed["job"], borrowed["jobs"]) == ("borrowed", job, [job])
     assert (lent["direction"], lent["neighbour"], lent["on"]) == ("lent", "delft", "lyon-nodes")
     for each in (borrowed, lent):
         assert (each["state"], each["processors"], each["reachable"]) == ("bound", 4, True)
-    assert delft.job(job)["components"][0]["cluster"] == "lyon~1"
-    assert "lyon~1" in delft("leases").out
+    assert delft.job(job)["components"][0]["cluster"] == lease
+    assert lease in delft("leases").out
     assert lent["name"] in lyon("leases").out
     for koala, neighbour, direction in ((delft, "lyon", "borrowed"), (lyon, "delft", "lent")):
         text = metrics_of(koala)
         assert value(text, "koala_neighbour_connected", neighbour=neighbour) == 1
         assert value(text, "koala_leased_processors", neighbour=neighbour, direction=direction) == 4
     assert lyon("pilots", "--json").document["pilots"] == []
-    delft("leases", "end", "lyon~1").refused(2, f"there is job {job}", "--force")
+    delft("leases", "end", lease).refused(2, f"there is job {job}", "--force")
     gate.touch()
     assert delft.end(job)["state"] == "done"
     directory = Path(home.read_text().strip())
@@ -67,7 +64,7 @@ def test_a_job_too_large_for_one_site_runs_on_a_lease_of_the_other(pair: Pair) -
         user, number, name = each["user"], each["request"], each["job_name"]
         assert (user, number, name) == (delft.job(job)["owner"], job, delft.job(job)["name"])
         assert (each["processors"], each["code"], each["charged_s"]) == (4, "lease_returned", usage[0]["borrowed_s"])
-    assert [(each["site"], each["on"]) for each in ended] == [(None, "lyon~1"), ("delft", "lyon-nodes")]
+    assert [(each["site"], each["on"]) for each in ended] == [(None, lease), ("delft", "lyon-nodes")]
     assert f"at delft  {job}" in lyon("leases", "--all").out
     assert lyon("leases", "--since", "2099-01-01", "--json").document["ended"] == []
     lines = [json.loads(line) for line in next(lyon.root.glob("state/koala/*/koalad.log")).read_text().splitlines()]
@@ -84,7 +81,7 @@ def test_a_job_too_large_for_one_site_runs_on_a_lease_of_the_other(pair: Pair) -
     rows = [{each["site"]: each for each in document["rows"]} for document in of_sites]
     assert rows[0]["lyon"]["leased"]["borrowed"] == rows[1]["delft"]["leased"]["lent"] == usage[0]["borrowed_s"]
     assert of_sites[0]["total"] == delft("usage", "--json").document["total"]
-    assert 0 < rows[0]["lyon"]["run"] < usage[0]["borrowed_s"]
+    assert 0 <= rows[0]["lyon"]["run"] < usage[0]["borrowed_s"]  # by the clock of a node, which is estimated
     assert abs(rows[0]["lyon"]["leased"]["difference"]) < 4 * 5
     shown = [line.split() for line in lyon("usage", "--by", "site").out.splitlines()]
     assert ["delft", "1"] in [[line[0], line[6]] for line in shown if len(line) > 6]
@@ -107,15 +104,15 @@ def test_what_runs_on_a_lease_survives_killed_koalads_of_both_sides(pair: Pair) 
 
 def test_a_lender_takes_a_lease_back_and_the_job_runs_again(pair: Pair) -> None:
     job, gate, lines = pair.running("taken")
-    (lent,) = leases(pair.lyon)
+    (lent,), (borrowed,) = leases(pair.lyon), leases(pair.delft)
     assert pair.lyon("leases", "end", lent["name"]).status == 0
     pair.delft.until(lambda: lines.read_text() == "begun\nbegun\n")
     gate.touch()
     ended = pair.delft.end(job)
     assert (ended["state"], ended["completion_failures"]) == ("done", 0)
     out = pair.delft("show", job).out
-    assert "The lease lyon~3 is over: Its lender has taken it back." in out
-    assert "The site lyon takes lyon~3 back" in out
+    assert f"The lease {borrowed['name']} is over: Its lender has taken it back." in out
+    assert f"The site lyon takes {borrowed['name']} back" in out
     pair.idle()
 
 
