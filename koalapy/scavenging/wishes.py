@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
-from koalapy.model.lease import SweepWish, wanted_for, why_kept
+from koalapy.model.lease import Borrow, SweepWish, wanted_for, why_kept
 from koalapy.model.request import KeepOutput, Request
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
@@ -21,8 +21,8 @@ def note_wishes(
     barred: Callable[[Sweep], Sequence[str]],
 ) -> None:
     """Note what the active sweeps would borrow, if the grid file has it so. `barred`: see feasibility.barred."""
-    neighbours, borrow = core.neighbours, core.settings.borrow
-    if borrow is None or not _borrows(core):
+    neighbours, borrow = core.neighbours, _terms(core)
+    if borrow is None:
         forget(core)
         return
     lacking = {}
@@ -42,7 +42,7 @@ def forget(core: Core) -> None:
 
 def may_borrow(core: Core, request: Request) -> bool:
     """Return whether a sweep of this request may run on leases."""
-    return _borrows(core) and why_not_borrowed(request) is None
+    return _terms(core) is not None and why_not_borrowed(request) is None
 
 
 def why_not_borrowed(request: Request) -> Reason | None:
@@ -54,10 +54,10 @@ def why_not_borrowed(request: Request) -> Reason | None:
     return why_kept(request.components[0])
 
 
-def _borrows(core: Core) -> bool:
-    """Return whether the site has neighbours and borrows for sweeps."""
+def _terms(core: Core) -> Borrow | None:
+    """Return the terms on which the site borrows for sweeps; None if it does not, or has no neighbours."""
     borrow = core.settings.borrow
-    return borrow is not None and borrow.sweeps and bool(core.neighbours.records)
+    return borrow if borrow is not None and borrow.sweeps and core.neighbours.records else None
 
 
 def _unfit(what: str) -> Reason:

@@ -139,6 +139,7 @@ def test_a_sweep_whose_files_would_be_lost_with_a_lease_borrows_nothing(request_
 @pytest.mark.parametrize(("size", "needed"), [(0, 1), (4, 8)], ids=["no cluster", "too small ones"])
 def test_a_sweep_that_can_run_nowhere_at_home_runs_on_a_lease(size: int, needed: int) -> None:
     pair = Pair(size=size)
+    pair.delft.measure(**dict.fromkeys(pair.delft.sizes, 0))  # so that the size of its node is known
     checked = pair.delft.check(4, needed)
     assert (checked.fits, checked.reason) == (Fits.UNKNOWN, None)
     sweep = pair.delft.sweep(4, needed)

@@ -45,6 +45,16 @@ def test_an_order_of_another_package_may_be_named_by_a_sweep(tmp_path: Path, mon
     assert scavenging_policies(Settings(clusters=())).orders["mine"] is IN_ORDER
 
 
+def test_a_package_that_is_installed_later_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "late" not in registered("koalapy.sweep_order")
+    package = tmp_path / "late-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: late\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[koalapy.sweep_order]\nlate = my_orders:ORDER\n")
+    assert "late" in registered("koalapy.sweep_order")
+
+
 def test_one_that_is_not_registered_is_refused() -> None:
     with pytest.raises(RequestError, match="Nothing called worst-first is registered"):
         scavenging_policies(Settings(clusters=(), scavenging=Scavenging(preemption="worst-first")))
