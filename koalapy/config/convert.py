@@ -27,7 +27,6 @@ _SAME = (
     "shared",
     "python",
     "drmaa",
-    "slurm_api",
 )
 
 

@@ -26,7 +26,6 @@ from koalapy.config.values import (
     Queueing,
     Relay,
     RelayKind,
-    SlurmApi,
     StoreUrl,
     Token,
     VisibleDirectory,
@@ -110,7 +109,6 @@ class Cluster(Section):
     )
     backlog: Count | None = Field(default=None, description="processors of ours that may wait in its queue; its size")
     drmaa: Drmaa = Field(default="off", description="off, auto, or the path of a libdrmaa")
-    slurm_api: SlurmApi = Field(default="auto", description="submit by Slurm's API, not by sbatch: off, auto, required")
     identity: File | None = Field(default=None, description="private key for ssh://")
     known_hosts: File | None = Field(default=None, description="host keys for ssh://")
     ssh_config: ConfigFile | None = Field(default=None, description="configuration for ssh://; the person's own")

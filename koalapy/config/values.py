@@ -106,12 +106,6 @@ def _drmaa(text: str) -> str:
     raise wrong(f"is {shown(text)}", "Write off, auto, or the absolute path of a libdrmaa.")
 
 
-def _slurm_api(text: str) -> str:
-    if text in ("off", "auto", "required"):
-        return text
-    raise wrong(f"is {shown(text)}", "Write off, auto or required.")
-
-
 def _token(text: str) -> str:
     if len(text) < _SHORTEST_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
         what = f"has fewer than {_SHORTEST_TOKEN} characters, or others than letters, digits and signs"
@@ -151,7 +145,6 @@ Networks = Annotated[
 ]
 RelayKind = Annotated[Relay, one_of(Relay)]
 Drmaa = Annotated[Line, AfterValidator(_drmaa)]
-SlurmApi = Annotated[Line, AfterValidator(_slurm_api)]
 Token = Annotated[Line, AfterValidator(_token)]
 StoreUrl = Annotated[Line, AfterValidator(_store)]
 Queueing = Annotated[str, BeforeValidator(_queueing), WithJsonSchema({"type": "string"})]

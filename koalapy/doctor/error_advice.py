@@ -35,7 +35,6 @@ _BY_CODE = {
     "no_parallel_environment": Remedy("you", "parallel_environment"),
     "no_python": Remedy("you", "python"),
     "no_python_on_node": Remedy("you", "python"),
-    "no_slurm_api": Remedy("you", "slurm_api"),
     "no_such_constraint": Remedy("you", "constraint"),
     "no_such_parallel_environment": Remedy("you", "parallel_environment"),
     "no_such_qos": Remedy("you", "qos"),

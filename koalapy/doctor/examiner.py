@@ -139,8 +139,7 @@ class Examiner:
         found = self._diagnosed("batch")
         name = self._cluster.config["batch"]
         where = f" ({found['command']})" if found["command"] else ""
-        way = f" Jobs are submitted by {found['submits_by']}." if "submits_by" in found else ""
-        return f"{name} {found['version']} answers{where}.{way}", found
+        return f"{name} {found['version']} answers{where}.", found
 
     def _queue(self) -> Found:
         found = self._diagnosed("queue")

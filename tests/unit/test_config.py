@@ -84,7 +84,6 @@ clusters:
     max_age: 5m
     backlog: 0
     drmaa: /usr/lib/libdrmaa.so.1.0
-    slurm_api: off
     identity: ~/.ssh/id_grid
     known_hosts: /etc/koala/known_hosts
     ssh_config: ~/.ssh/config-of-the-grid
@@ -244,7 +243,6 @@ def test_every_key_of_a_cluster_arrives() -> None:
         "shared": "~/koala",
         "python": "python3.9",
         "drmaa": "/usr/lib/libdrmaa.so.1.0",
-        "slurm_api": "off",
         "relay": "files",
         "relay_network": [],
         "poll": 30.0,

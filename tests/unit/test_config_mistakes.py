@@ -296,7 +296,6 @@ BAD_VALUES = [
         in_cluster("max_age: 10s"), "grid.yaml:6:5: clusters.here.max_age is no longer than poll", "poll", id="age"
     ),
     pytest.param(in_cluster("drmaa: maybe"), "drmaa is 'maybe'", "auto", id="drmaa"),
-    pytest.param(in_cluster("slurm_api: on"), "slurm_api is 'on'", "required", id="slurm_api"),
     pytest.param(in_cluster("shared: koala"), "no absolute path", "from /", id="relative shared"),
     pytest.param(in_cluster("shared: /"), "no absolute path", "from /", id="root as shared"),
     pytest.param(in_cluster("python: bin/python3"), "a relative path", "absolute", id="relative python"),

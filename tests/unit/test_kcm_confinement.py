@@ -28,7 +28,7 @@ WELCOME = Welcome(1, "0", T0, "3.11", "node", "1.0", [], None)
 def test_the_cluster_is_as_its_lender_describes_it() -> None:
     asked = ClusterConfig(
         "lyon~3", "slurm", python="./evil", shared="/home/lender", setup=["./evil"], native=["--wrap=evil"],
-        drmaa="/tmp/evil.so", slurm_api="required", relay_network=["0.0.0.0/0"], launchers_environment="x", grace=9.0,
+        drmaa="/tmp/evil.so", relay_network=["0.0.0.0/0"], launchers_environment="x", grace=9.0,
     )  # fmt: skip
     found = LEASE.configured(asked, "abcde")
     shared = os.path.abspath(".koala")

@@ -177,8 +177,7 @@ class Dialect:
       others begins or ceases to wait for processors, and only then.
     - `launchers_environment(cluster, job)`: a generator of commands that is sent each Result. It returns the best
       parallel environment for a Launcher's job (Chosen), or None to keep the job's own.
-    - `drmaa`, `api`: modules on other ways to submit. With `api`, `fingerprint_by_api(cluster, jobs, uid)` makes the
-      queue fingerprint of the jobs that its program lists, or None if that cannot be read.
+    - `drmaa`: the module on submission by DRMAA.
     - `surrounding_argv(environment)`, `parse_surrounding(environment, result)`: of a running batch job with the batch
       id in `environment`, what `hosts` and `launch` need, and when it ends (Surrounding). It raises ClusterError for a
       job that has ended.

@@ -3,7 +3,7 @@
 import re
 from typing import Dict, List, Optional, Sequence
 
-from koalapy_adapters.batch import slurm_api, slurm_capacity, slurm_fingerprint, slurm_jobs, slurm_launch
+from koalapy_adapters.batch import slurm_capacity, slurm_fingerprint, slurm_jobs, slurm_launch
 from koalapy_adapters.batch.classify import NOT_HELD, check, unreadable
 from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Description, JobSpan, JobStatus
 from koalapy_adapters.batch.slurm_codes import NICEST
@@ -13,13 +13,11 @@ from koalapy_adapters.errors import ClusterError, RequestError, Result
 
 NAME = "slurm"
 
-api = slurm_api
 capacity_argvs = slurm_capacity.capacity_argvs
 parse_capacity = slurm_capacity.parse_capacity
 cache_seconds = slurm_capacity.cache_seconds
 queue_fingerprint_argv = slurm_fingerprint.queue_fingerprint_argv
 parse_queue_fingerprint = slurm_fingerprint.parse_queue_fingerprint
-fingerprint_by_api = slurm_fingerprint.fingerprint_by_api
 JOB_LIST_QUERY = slurm_capacity.JOB_LIST_QUERY
 batch_id = slurm_launch.batch_id
 restarts = slurm_launch.restarts

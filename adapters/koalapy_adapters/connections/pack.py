@@ -66,7 +66,7 @@ def _drmaa() -> dict[str, bytes]:
 
 
 def _sources(root: Path, name: str) -> Iterator[tuple[str, bytes]]:
-    for path in root.rglob("*.p[yl]"):  # Perl's are read, not imported
+    for path in root.rglob("*.py"):
         inside = path.relative_to(root)
         if inside.parts[0] not in _LEFT_OUT and "__pycache__" not in inside.parts:
             yield f"{name}/{inside.as_posix()}", path.read_bytes()

@@ -40,8 +40,7 @@ class Live:
     @cached_property
     def batch(self) -> RemoteBatch:
         """The batch system as this user sees it."""
-        other = None if self._record is None else {"slurm_api": "off"}  # only the output of commands can be recorded
-        return self._remote(RemoteBatch(login(self.target, other), self._record))
+        return self._remote(RemoteBatch(login(self.target), self._record))
 
     @cached_property
     def others(self) -> RemoteBatch:

@@ -22,7 +22,6 @@ from koalapy_adapters.kcm.execution import job_spec
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, failure_of, load
 from koalapy_adapters.kcm.execution.drmaa.client import DrmaaSessions
 from koalapy_adapters.kcm.execution.drmaa.helper import find_library
-from koalapy_adapters.kcm.execution.slurm_api.submitter import Submitter, find_submitter
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran, run
 from koalapy_adapters.messages import ClusterConfig
 
@@ -48,7 +47,6 @@ class RemoteAgent:
         self._batch: Any = None
         self._dialect: Any = None
         self._drmaa: Optional[DrmaaSessions] = None
-        self._submitter: Optional[Submitter] = None
         self._ran: List[Result] = []
 
     def perform(self, request: Json) -> Json:
@@ -58,8 +56,6 @@ class RemoteAgent:
     def end(self) -> None:
         if self._drmaa is not None:
             self._drmaa.close()
-        if self._submitter is not None:
-            self._submitter.close()
 
     def _begin(self, config: Json, timeout: float) -> Json:
         self.end()
@@ -74,8 +70,7 @@ class RemoteAgent:
         self._drmaa = (
             DrmaaSessions([*cluster.command, "drmaa-helper"], library, lambda event: None) if library else None
         )
-        self._submitter = find_submitter(described.slurm_api, self._dialect)
-        self._batch = BatchSystem(self._dialect, cluster, self._drmaa, timeout, self._noted, submitter=self._submitter)
+        self._batch = BatchSystem(self._dialect, cluster, self._drmaa, timeout, self._noted)
         return {"cluster": calls.plain(cluster)}
 
     def _noted(self, argv: List[str], timeout: float, handle: Optional[Handle]) -> Ran:

@@ -80,9 +80,7 @@ def _batch(head: Head) -> Json:
     dialect, cluster = load(head.config.batch), head.batch.cluster
     dialect.parse_find(_run(dialect.find_argv(cluster, _NOBODYS)), _NOBODYS)
     command = dialect.describe_argv(cluster)[0]
-    found = {"version": description.version, "features": description.features, "command": shutil.which(command)}
-    way = head.batch.submits_by()
-    return dict(found, submits_by=way) if way else found
+    return {"version": description.version, "features": description.features, "command": shutil.which(command)}
 
 
 def _queue(head: Head) -> Json:

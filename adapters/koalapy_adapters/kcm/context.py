@@ -21,7 +21,6 @@ from koalapy_adapters.kcm.execution.drmaa.helper import find_library
 from koalapy_adapters.kcm.execution.executor import ActionExecutor
 from koalapy_adapters.kcm.execution.operations import Operations
 from koalapy_adapters.kcm.execution.queue_requests import watch
-from koalapy_adapters.kcm.execution.slurm_api.submitter import find_submitter
 from koalapy_adapters.kcm.execution.threads import in_thread
 from koalapy_adapters.kcm.file_requests import Staging
 from koalapy_adapters.kcm.koalad_streams import Writer
@@ -66,8 +65,7 @@ class KcmContext:
         dialect = load(self.config.batch)
         cluster = job_spec.batch_settings(self.config, shared, self._pushed, hello.instance)
         self._drmaa = _drmaa(self.config, dialect, cluster.command, notify)
-        self._submitter = find_submitter(self.config.slurm_api, dialect)
-        self.batch = BatchSystem(dialect, cluster, self._drmaa, keeps=True, submitter=self._submitter)
+        self.batch = BatchSystem(dialect, cluster, self._drmaa, keeps=True)
         if getattr(dialect, "HAS_QUEUE_SERVER", False):
             watch(os.path.join(shared, allocation.DIRECTORY), _posted(lambda: notify(Woken())))
         operations = Operations(self.config, self.batch, self._directories, now)
@@ -111,8 +109,6 @@ class KcmContext:
         self.relay.close()
         if self._drmaa is not None:
             self._drmaa.close()
-        if self._submitter is not None:
-            self._submitter.close()
 
     def _file_relay_server(self) -> FileRelayServer:
         name = file_relay.name(self.config.name, self._directories.epoch, os.urandom(8).hex())
@@ -172,8 +168,6 @@ class KcmContext:
     def _describe(self) -> Description:
         if self._drmaa is not None:
             self._drmaa.start()
-        if self._submitter is not None:
-            self._submitter.start()
         self._mpi, self._speed = flavours(os.environ), self._speed or speed.measure()
         return self.batch.describe()
 

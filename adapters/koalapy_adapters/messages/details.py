@@ -112,12 +112,11 @@ class Shared(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The batch system's command, None if it is not found. `submits_by`: another way to submit, in words, or ""."""
+    """The batch system's command, None if it is not found."""
 
     version: Line
     command: Optional[LongName]
     features: List[Name] = []
-    submits_by: Optional[Line] = None
 
 
 class Queue(NamedTuple):

@@ -69,7 +69,6 @@ class ClusterConfig(NamedTuple):
     shared: Optional[str] = None  # absolute; None: ~/.koala
     python: str = "python3"  # on the compute nodes
     drmaa: str = "off"  # off, auto, or the path of a libdrmaa
-    slurm_api: str = "auto"  # off, auto or required
     relay: str = "tcp"
     relay_network: List[str] = []  # networks whose wrappers the relay answers; none: private and the head's own
     poll: float = 10.0

@@ -13,13 +13,10 @@ from koalapy_adapters.kcm.execution.drmaa.client import DrmaaClient, DrmaaSessio
 from koalapy_adapters.kcm.execution.drmaa.helper import DrmaaLost, DrmaaRefused
 from koalapy_adapters.kcm.execution.query_cache import QueryCache
 from koalapy_adapters.kcm.execution.queue_requests import requester
-from koalapy_adapters.kcm.execution.slurm_api.process import SubmitterLost
-from koalapy_adapters.kcm.execution.slurm_api.submitter import Submitter
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran, run
 from koalapy_adapters.messages import Failure
 
 TIMEOUT = 30.0  # seconds for one command
-MANY = 1000  # jobs in the queue, beyond which a batch system's API is no cheaper than its command
 MEASURE, CHECK = "measure", "check"  # what commands are run for, where their cost decides on the pace of the next
 
 
@@ -52,11 +49,9 @@ class BatchSystem:
         timeout: float = TIMEOUT,
         runner: Optional[Callable[[List[str], float, Optional[Handle]], Ran]] = None,
         keeps: bool = False,
-        submitter: Optional[Submitter] = None,
     ) -> None:
         self.cluster = cluster
         self._dialect, self._drmaa, self._timeout = dialect, drmaa, timeout
-        self._submitter = submitter
         self._run_command = runner or _runner(dialect, cluster)
         self._lock = threading.Lock()
         self._spent = 0
@@ -66,8 +61,8 @@ class BatchSystem:
 
     @property
     def spent(self) -> float:
-        """CPU seconds of all commands so far, and of what submits in their stead."""
-        return (self._spent + (self._submitter.spent if self._submitter is not None else 0)) / 1e6
+        """CPU seconds of all commands so far."""
+        return self._spent / 1e6
 
     def describe(self) -> Description:
         return self._dialect.parse_describe(self._run(self._dialect.describe_argv(self.cluster)))  # type: ignore[no-any-return]
@@ -90,8 +85,7 @@ class BatchSystem:
     def submit(self, job: BatchJob, path: str, handle: Handle) -> str:
         """The batch id. Raises SubmitDoubt where a batch job may exist, BatchError where surely none does."""
         argv = self._dialect.submit_argv(job, path)
-        result = self._submitted_by_drmaa(argv, path, handle) or self._submitted_by_api(job, path, handle)
-        result = result or self._run(argv, handle, judged=False)
+        result = self._submitted_by_drmaa(argv, path, handle) or self._run(argv, handle, judged=False)
         if not handle.started:
             raise TransientError("submit_ended", "The submit was ended before it began.", "Submit it again.")
         if result.exit_status is None:
@@ -114,19 +108,6 @@ class BatchSystem:
         except DrmaaLost as error:
             advice = "Submit it again; if this goes on, set `drmaa: off` for this cluster in the grid file."
             raise SubmitDoubt(TransientError("drmaa_lost", str(error), advice)) from error
-
-    def _submitted_by_api(self, job: BatchJob, path: str, handle: Handle) -> Optional[Result]:
-        """Submit by the API of Slurm. None if the command has to do it, perhaps to explain a refusal better."""
-        try:
-            batch_id = self._submitter and self._submitter.submit(job, path, handle.begin)
-        except SubmitterLost as error:
-            advice = "Submit it again; if this goes on, set `slurm_api: off` for this cluster in the grid file."
-            raise SubmitDoubt(TransientError("slurm_api_lost", str(error), advice)) from error
-        return Result(["submit_batch_job", path], 0, batch_id + "\n", "") if batch_id else None
-
-    def submits_by(self) -> str:
-        """In words, how jobs are submitted, where there is another way than the command; else "". See Submitter.way."""
-        return "" if self._submitter is None else self._submitter.way()
 
     def look(self, tag: str, batch_id: str) -> Found:
         """By tag in the queue; in the accounting if it is not there."""
@@ -213,23 +194,8 @@ class BatchSystem:
         """
         if not self.has_queue_fingerprint:
             return None
-        seen = self._fingerprint_by_api()
-        if seen is not None:
-            return seen
         result = self._run(self._dialect.queue_fingerprint_argv(self.cluster), purpose=MEASURE)
         return self._dialect.parse_queue_fingerprint(self.cluster, result)  # type: ignore[no-any-return]
-
-    def _fingerprint_by_api(self) -> Optional[List[str]]:
-        """Fingerprint the queue by the API of Slurm. None for many jobs, which the command reads at less cost."""
-        listed = self._asking.listing.count("\n") if self._asking is not None else 0
-        if self._submitter is None or listed > MANY:
-            return None
-        waiting = self._submitter.waiting()
-        if waiting is None:
-            return None
-        with self._lock:
-            self.spent_on[MEASURE] += waiting.cost
-        return self._dialect.fingerprint_by_api(self.cluster, waiting.jobs, os.getuid())  # type: ignore[no-any-return]
 
     def capacity(self) -> Capacity:
         argvs = self._dialect.capacity_argvs(self.cluster)

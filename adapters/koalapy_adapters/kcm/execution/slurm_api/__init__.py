@@ -1,1 +1,0 @@
-"""Submission through the C library of Slurm, in a helper process."""
