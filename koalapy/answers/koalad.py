@@ -178,6 +178,10 @@ class Used(TypedDict):
     """Part that is not confirmed by the batch system's accounting."""
     attempts: int
     """Attempts that ended within the time, or still run."""
+    on_pilots: float
+    """Time of attempts on pilots; it is within the pilots' own, and therefore not in `total`."""
+    used: float
+    """Part of the pilots' time that attempts on them used."""
 
 
 class Leased(TypedDict):

@@ -1,7 +1,7 @@
 """`koala usage`: sums of processor time."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from koalapy.views.usage import KEYS, LEASED, PARTS, as_csv
 app = typer.Typer()
 Document = Mapping[str, Any]
 
+_OF_PILOTS = ("on_pilots", "used")  # the last of PARTS: no columns where no job ran on a pilot
 _SINCE = "A date (in UTC), an RFC 3339 instant, or how long ago: 2030-01-31, 7d."
 
 
@@ -47,9 +48,13 @@ def usage(
     if by is By.SITE:
         return _print_sites(document)
     keys = KEYS[by]
-    found = [[*(row[key] for key in keys), *_cells(row)] for row in document["rows"]]
-    total = [["total", *[""] * (len(keys) - 1), *_cells(document["total"])]] if len(found) > 1 else []
-    table([name.upper() for name in (*keys, *PARTS)], found + total)
+    parts = PARTS if document["total"]["on_pilots"] else PARTS[: -len(_OF_PILOTS)]
+    found = [[*(row[key] for key in keys), *_cells(row, parts)] for row in document["rows"]]
+    total = [["total", *[""] * (len(keys) - 1), *_cells(document["total"], parts)]] if len(found) > 1 else []
+    table([name.replace("_", " ").upper() for name in (*keys, *parts)], found + total)
+    out.print("All but ATTEMPTS are processor seconds.")
+    if document["total"]["on_pilots"]:
+        out.print("ON PILOTS: by jobs on pilots; it is the part USED of the pilots' time, and adds nothing to TOTAL.")
     if document["total"]["estimated"]:
         out.print("ESTIMATED: by the times of koalapy's own processes, without a batch system's accounting.")
     return None
@@ -60,6 +65,7 @@ def _print_sites(document: Document) -> None:
     rows = [[row["site"] or "-", *_of_site(row)] for row in document["rows"]]
     total = [["total", *_of_site({**document["total"], "leased": document["leased"]})]] if len(rows) > 1 else []
     table(["SITE", "TOTAL", "OPEN", *(name.replace("_", " ").upper() for name in LEASED)], rows + total)
+    out.print("All but LEASES are processor seconds.")
     out.print("-: this site's own jobs on its own clusters. LENT, BORROWED: as the lender charges its leases.")
 
 
@@ -73,5 +79,5 @@ def _whole(amount: float) -> str:
     return f"{round(amount)}"
 
 
-def _cells(row: Document) -> list[object]:
-    return [row[part] if part == "attempts" else f"{row[part]:.0f}" for part in PARTS]
+def _cells(row: Document, parts: Sequence[str]) -> list[object]:
+    return [row[part] if part == "attempts" else f"{row[part]:.0f}" for part in parts]

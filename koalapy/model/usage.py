@@ -3,6 +3,9 @@
 An attempt's span is that of its batch job, from its start to its end. It counts as *held* until the job's release, and
 after it as *run*, or as *lost* if the job was tried again. A Launcher's whole span is *scavenged*. Each instant of the
 span counts in one of the four. Together they equal what the batch system accounts for the batch job.
+
+A pilot's batch job has been accounted for already when a job runs on the pilot. So an attempt on a pilot adds nothing
+to these four: its whole span is *on pilots*, and its pilot's *used* part.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +19,7 @@ from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId, is_site, site_of
 from koalapy.model.job import Job
 from koalapy.model.lease import lease_of_cluster
+from koalapy.model.pilot import job_of_pilot
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import DAY, Instant
 
@@ -76,7 +80,8 @@ class BatchSpan:
 class Sum(NamedTuple):
     """Processor-microseconds by kind, and the number of attempts that ended within, or go on.
 
-    `open` is the part of attempts that go on, `estimated` the part without accounting.
+    `open` is the part of attempts that go on, `estimated` the part without accounting. `on_pilots` is beside these: of
+    attempts on pilots, whose own time has it already. `used` is the part of pilots' time that such attempts had.
     """
 
     held: int = 0
@@ -86,6 +91,8 @@ class Sum(NamedTuple):
     open: int = 0
     estimated: int = 0
     attempts: int = 0
+    on_pilots: int = 0
+    used: int = 0
 
     @property
     def total(self) -> int:
@@ -98,7 +105,7 @@ class Sum(NamedTuple):
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayUsage:
-    """The usage of one user on one cluster on a UTC day, by attempts of pruned jobs.
+    """The usage of one user on one cluster, which may be a pilot, on a UTC day, by attempts of pruned jobs.
 
     `day`: the instant of its midnight.
     """
@@ -192,18 +199,26 @@ def sums(
     """Sum the usage within [since, until) by (user), (cluster), (job, name, user), (UTC date) or (neighbour).
 
     The neighbour is '' for this site's own jobs on its own clusters. `unended`: the attempts that go on. `days` count
-    whole, if they begin within the bounds; their job is 0, without a name. The sum over all keys is the same for any
-    `by`.
+    whole, if they begin within the bounds; their job is 0, without a name. An attempt on a pilot counts on the pilot's
+    own cluster, unless the pilot's entry is missing. The sum over all keys is the same for any `by`.
     """
+    entries = list(entries)
+    parts = [
+        _Part(entry.owner, entry.charged, entry.name, entry.cluster, start, _sum(entry, start, end, is_open))
+        for entry in entries
+        for is_open in (entry.attempt in unended,)
+        for start, end in _pieces(entry, by, since, until)
+    ]
+    parts += [
+        _Part(each.owner, 0, "", each.cluster, each.day, each.used)
+        for each in days
+        if (since is None or since <= each.day) and (until is None or each.day < until)
+    ]
+    last_of = {entry.charged: entry for entry in entries}
     found: dict[tuple[str | int, ...], Sum] = {}
-    for entry in entries:
-        for start, end in _pieces(entry, by, since, until):
-            key = _key(entry, by, start)
-            piece = _sum(entry, start, end, entry.attempt in unended)
-            found[key] = found.get(key, Sum()).plus(piece)
-    for each in days:
-        if (since is None or since <= each.day) and (until is None or each.day < until):
-            key = _key_of_day(each, by)
+    for part in parts:
+        for each in _with_pilot(part, last_of):
+            key = _key(each, by)
             found[key] = found.get(key, Sum()).plus(each.used)
     return found
 
@@ -234,32 +249,48 @@ def _pieces(entry: Usage, by: By, since: Instant | None, until: Instant | None) 
     yield start, end
 
 
-def _key(entry: Usage, by: By, start: Instant) -> tuple[str | int, ...]:
-    match by:
-        case By.USER:
-            return (entry.owner,)
-        case By.CLUSTER:
-            return (entry.cluster,)
-        case By.JOB:
-            return (entry.charged, entry.name, entry.owner)
-        case By.DAY:
-            return (_date(start),)
-        case By.SITE:
-            return (_neighbour(entry.owner, entry.cluster),)
+class _Part(NamedTuple):
+    """The use of one cluster by one owner's job from an instant on. `charged`, `name`: 0 and '' for pruned jobs."""
+
+    owner: str
+    charged: int
+    name: str
+    cluster: str
+    start: Instant
+    used: Sum
 
 
-def _key_of_day(each: DayUsage, by: By) -> tuple[str | int, ...]:
+def _with_pilot(part: _Part, last_of: Mapping[JobId, Usage]) -> Iterator[_Part]:
+    """Yield the part; if it was used on a pilot, outside of the total, followed by the pilot's used part.
+
+    `last_of`: the last entry of each job. A pilot without an entry was pruned.
+    """
+    pilot = job_of_pilot(part.cluster)
+    if pilot is None:
+        yield part
+        return
+    beside = part._replace(used=Sum(attempts=part.used.attempts, on_pilots=part.used.total))
+    held_by = last_of.get(pilot)
+    if held_by is None:
+        yield beside
+        return
+    yield beside._replace(cluster=held_by.cluster)
+    used = Sum(used=part.used.total)
+    yield _Part(held_by.owner, held_by.charged, held_by.name, held_by.cluster, part.start, used)
+
+
+def _key(part: _Part, by: By) -> tuple[str | int, ...]:
     match by:
         case By.USER:
-            return (each.owner,)
+            return (part.owner,)
         case By.CLUSTER:
-            return (each.cluster,)
+            return (part.cluster,)
         case By.JOB:
-            return (0, "", each.owner)
+            return (part.charged, part.name, part.owner)
         case By.DAY:
-            return (_date(each.day),)
+            return (_date(part.start),)
         case By.SITE:
-            return (_neighbour(each.owner, each.cluster),)
+            return (_neighbour(part.owner, part.cluster),)
 
 
 def _neighbour(owner: str, cluster: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from koalapy.model.change import Change
 from koalapy.model.job import Job
+from koalapy.model.pilot import job_of_pilot
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Duration, Instant
@@ -77,6 +78,8 @@ class Counting:
                 self._parameters["ok" if result.exit_status == 0 else "failed"] += 1
         for entry in change.usage:
             self._attempts[entry.cluster, entry.kind.value] += 1
+            if job_of_pilot(entry.cluster) is not None:
+                continue  # within the time of the pilot's own batch job
             held = (entry.released_at - entry.started_at) * entry.processors
             self._used[entry.cluster, "held"] += held
             self._used[entry.cluster, entry.kind.value] += (entry.ended_at - entry.released_at) * entry.processors

@@ -16,7 +16,7 @@ KEYS: Mapping[By, tuple[str, ...]] = {
     By.DAY: ("day",),
     By.SITE: ("site",),
 }
-PARTS = ("run", "held", "lost", "scavenged", "total", "open", "estimated", "attempts")
+PARTS = ("run", "held", "lost", "scavenged", "total", "open", "estimated", "attempts", "on_pilots", "used")
 LEASED = ("lent", "borrowed", "difference", "leases", "lent_now", "borrowed_now")
 _ALL_KEYS = tuple(dict.fromkeys(name for names in KEYS.values() for name in names))
 

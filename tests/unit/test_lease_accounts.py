@@ -221,11 +221,11 @@ def used(owner: str, cluster: str) -> Usage:
 def test_usage_by_site_is_beside_what_was_lent_and_borrowed() -> None:
     entries = [used("mona", "alpha"), used("mona", "lyon~3"), used("site:nl", "alpha"), used("mona", "pilot~7")]
     found = sums(entries, By.SITE)
-    one = Sum(run=SECOND, estimated=SECOND, attempts=1)
-    assert found == {("",): one.plus(one), ("lyon",): one, ("nl",): one}
+    one, on_pilot = Sum(run=SECOND, estimated=SECOND, attempts=1), Sum(attempts=1, on_pilots=SECOND)
+    assert found == {("",): one.plus(on_pilot), ("lyon",): one, ("nl",): one}
     charged = {"paris": Charged(lent=7 * SECOND, leases=1), "lyon": Charged(borrowed=5 * SECOND, measured=SECOND)}
     rows = rows_of(found, By.SITE, charged)
-    assert [(each["site"], each["run"]) for each in rows] == [(None, 2.0), ("lyon", 1.0), ("nl", 1.0), ("paris", 0.0)]
+    assert [(each["site"], each["run"]) for each in rows] == [(None, 1.0), ("lyon", 1.0), ("nl", 1.0), ("paris", 0.0)]
     assert [each["leased"] and (each["leased"]["lent"], each["leased"]["difference"]) for each in rows] == [
         None, (0.0, 4.0), (0.0, 0.0), (7.0, 0.0)
     ]  # fmt: skip

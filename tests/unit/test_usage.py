@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
+from koalapy.model.change import Change
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
 from koalapy.model.job import Job, Outcome
 from koalapy.model.request import ComponentRequest, Request
@@ -22,11 +23,13 @@ from koalapy.model.usage import (
     Sum,
     Usage,
     accounted,
+    by_days,
     sums,
     usage_of_pilot,
     usage_of_try,
     usage_until,
 )
+from koalapy.views.metrics import Counting
 
 T = Instant(1_900_000_000 * SECOND)
 WISH = ComponentRequest(processors=4, executable="./a.out")
@@ -134,6 +137,73 @@ def test_the_accounting_replaces_an_estimate() -> None:
     assert accounted(better, span) == better
 
 
+# ---- pilots
+
+
+def of_job(job: int, cluster: str, start: float, end: float, processors: int = 2, owner: str = "mona") -> Usage:
+    return Usage(
+        attempt=AttemptId(JobId(job), 0, 0),
+        owner=owner,
+        charged=JobId(job),
+        name="pilot" if cluster == "vu" else "sleep",
+        cluster=cluster,
+        processors=processors,
+        kind=Kind.RUN,
+        started_at=at(start),
+        released_at=at(start + 1),
+        ended_at=at(end),
+        accounted=cluster == "vu",
+    )
+
+
+PILOT, ON_IT = of_job(92, "vu", 0, 23), of_job(93, "pilot~92", 2, 22, owner="noor")
+
+
+def test_a_job_on_a_pilot_is_the_pilots_used_part_and_adds_nothing_to_the_total() -> None:
+    held = Sum(held=2 * SECOND, run=44 * SECOND, attempts=1)
+    assert sums([PILOT, ON_IT], By.JOB) == {
+        (92, "pilot", "mona"): held.plus(Sum(used=40 * SECOND)),
+        (93, "sleep", "noor"): Sum(attempts=1, on_pilots=40 * SECOND),
+    }
+    both = held.plus(Sum(attempts=1, on_pilots=40 * SECOND, used=40 * SECOND))
+    assert sums([ON_IT, PILOT], By.CLUSTER) == {("vu",): both}
+    assert total(sums([PILOT, ON_IT], By.USER)).total == 46 * SECOND
+
+
+def test_the_metrics_count_a_pilots_time_once() -> None:
+    counting = Counting()
+    counting.committed(Change(usage=(PILOT, ON_IT)))
+    counted = counting.counted()
+    assert sum(counted.processor_s.values()) == 46
+    assert counted.attempts == {("vu", "run"): 1, ("pilot~92", "run"): 1}
+
+
+@pytest.mark.parametrize("by", By)
+def test_a_job_on_a_pilot_that_goes_on_is_not_open_twice(by: By) -> None:
+    found = total(sums([PILOT, ON_IT], by, unended=frozenset({PILOT.attempt, ON_IT.attempt})))
+    assert found == Sum(2 * SECOND, 44 * SECOND, open=46 * SECOND, attempts=2, on_pilots=40 * SECOND, used=40 * SECOND)
+
+
+def test_a_launcher_on_a_pilot_is_not_scavenged_beside_the_pilot() -> None:
+    launcher = replace(ON_IT, kind=Kind.SCAVENGED, released_at=ON_IT.started_at)
+    assert total(sums([PILOT, launcher], By.DAY)).scavenged == 0
+    assert total(sums([PILOT, launcher], By.DAY)).used == 40 * SECOND
+
+
+@pytest.mark.parametrize("by", By)
+def test_pruning_a_job_on_a_pilot_or_the_pilot_changes_no_total(by: By) -> None:
+    whole = total(sums([PILOT, ON_IT], by))
+    assert total(sums([PILOT], by, days=by_days([ON_IT]))) == whole
+    without_pilot = total(sums([ON_IT], by, days=by_days([PILOT])))
+    assert without_pilot == whole._replace(used=0)
+    assert total(sums([], by, days=by_days([ON_IT, PILOT]))) == without_pilot
+
+
+def test_a_job_on_a_lease_counts_in_full() -> None:
+    borrowed = of_job(5, "lyon~92", 2, 22)
+    assert sums([PILOT, borrowed], By.SITE)[("lyon",)].total == 40 * SECOND
+
+
 @pytest.mark.parametrize(
     "lie",
     [
@@ -165,7 +235,7 @@ def entries(draw: st.DrawFn) -> list[Usage]:
                 owner=draw(st.sampled_from(["mona", "noor"])),
                 charged=job,
                 name="a",
-                cluster=draw(st.sampled_from(["vu", "delft"])),
+                cluster=draw(st.sampled_from(["vu", "delft", "pilot~1"])),
                 processors=draw(st.integers(1, 10**6)),
                 kind=kind,
                 started_at=Instant(started_at),
@@ -188,7 +258,10 @@ def total(found: dict[tuple[str | int, ...], Sum]) -> Sum:
 def test_the_total_is_the_same_for_every_grouping(used: list[Usage]) -> None:
     wanted = total(sums(used, By.USER))
     assert {by: total(sums(used, by)) for by in By} == dict.fromkeys(By, wanted)
-    assert wanted.total == sum((each.ended_at - each.started_at) * each.processors for each in used)
+    spans = {on: [e for e in used if (e.cluster == "pilot~1") is on] for on in (False, True)}
+    processor_time = {on: sum((e.ended_at - e.started_at) * e.processors for e in found) for on, found in spans.items()}
+    assert wanted.total == processor_time[False]
+    assert wanted.on_pilots == processor_time[True]
     assert wanted.attempts == len(used)
 
 

@@ -55,6 +55,8 @@ def test_usage_as_lines_of_values_and_as_a_table(koala: Any, done: int) -> None:
     table = koala("usage", "--by", "cluster").out
     assert table.splitlines()[0].split()[:3] == ["CLUSTER", "RUN", "HELD"]
     assert "total" in table
+    assert "processor seconds" in table
+    assert "ON PILOTS" not in table
     assert "ESTIMATED" in table.splitlines()[-1]
 
 

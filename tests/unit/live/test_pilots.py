@@ -12,6 +12,8 @@ import pytest
 import yaml
 from koalapy_adapters.kcm.shared_directory.pushed_files import compiled_path, write_compiled
 
+from koalapy.api import openapi
+
 Document = dict[str, Any]
 SHORT = {"batch": "local", "connect": "local:", "poll": "200ms", "max_age": "1m"}
 
@@ -85,6 +87,28 @@ def test_jobs_run_there_also_with_components_elsewhere_and_over_a_killed_koalad(
     refused = grid("submit", grid.write("late.yaml", {"components": [sh("exit 0", pilot)]}))
     refused.refused(2, pilot)
     grid.until(lambda: not [each for each in grid.processes() if b"allocation" in cmdline(each)])
+
+
+def test_what_a_job_used_there_is_the_pilots_used_part_and_adds_nothing_to_the_total(grid: Any) -> None:
+    used = grid("usage", "--json").document["total"]
+    pilot = opened(grid)
+    job = grid.submit(sh("sleep 1", pilot, 2))
+    assert grid.end(job)["state"] == "done"
+    assert grid("pilots", "close", pilot).status == 0
+    document = grid("usage", "--by", "job", "--json").document
+    openapi.check(document)
+    rows = {row["job"]: row for row in document["rows"]}
+    there, its = rows[int(job)], rows[int(pilot.removeprefix("pilot~"))]
+    assert there["total"] == there["used"] == its["on_pilots"] == 0
+    assert 2 <= there["on_pilots"] == its["used"] < its["total"]
+    assert document["total"]["total"] == pytest.approx(used["total"] + its["total"])
+    assert {row["cluster"] for row in grid("usage", "--by", "cluster", "--json").document["rows"]} == {
+        "delft",
+        "leiden",
+    }
+    shown = grid("usage", "--by", "job").out
+    assert "ON PILOTS" in shown.splitlines()[0]
+    assert "processor seconds" in shown
 
 
 def test_wrappers_are_forks_also_once_the_pushed_file_is_compiled(grid: Any) -> None:
