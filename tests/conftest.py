@@ -47,7 +47,24 @@ _SECONDS_OF_FILE: dict[str, float] = defaultdict(float)
 _LONGEST = 30
 
 _ON_THE_GRID = ("tests/grid/", "tests/contract/test_batch_live.py")
-_ON_THIS_MACHINE = "[local"  # a row of those that needs no test grid
+_ON_THIS_MACHINE = ("[local", "[allocation")  # rows of those that need no test grid
+_TEST_GRIDS = 2
+
+# Simulated time has no pace: what fails there has failed. All else may start processes and wait for what comes of them,
+# on a machine that may be busy, and has a second try in a complete run.
+_ONE_TRY = ("tests/chaos/", "tests/world/", "tests/golden/", "tests/experiments/")
+
+# Worker 0 has the test grid that a person has; worker 1 has another one. Modules read its name when they are imported.
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+if _WORKER == "gw1":
+    os.environ["KOALA_TESTGRID"] = os.environ.get("KOALA_TESTGRID", "testgrid") + "-2"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        for item in items:
+            if not item.nodeid.startswith(_ONE_TRY):
+                item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def pytest_unconfigure() -> None:
@@ -56,15 +73,34 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Side by side run whole files; all that needs the test grid goes to one process, for there is one test grid."""
+    """Give whole files to workers, and those that need a test grid only to the workers that have one."""
     from xdist.scheduler import LoadScopeScheduling
+    from xdist.workermanage import WorkerController
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "grid" if nodeid.startswith(_ON_THE_GRID) and _ON_THIS_MACHINE not in nodeid else file
+            return f"{file} on a test grid" if _needs_a_grid(nodeid) else file
+
+        def _assign_work_unit(self, node: WorkerController) -> None:
+            number = int(node.gateway.id.removeprefix("gw"))
+            fitting = (scope for scope in self.workqueue if _needs_a_grid(scope) == (number < _TEST_GRIDS))
+            scope = next(fitting, None)
+            if scope is None and number in range(_TEST_GRIDS, self.numnodes):
+                node.shutdown()  # what is left is for the workers with a test grid
+                return
+            if scope is not None:
+                self.workqueue.move_to_end(scope, last=False)
+            super()._assign_work_unit(node)
 
     return ByFile(config, log)
+
+
+def _needs_a_grid(name: str) -> bool:
+    """Whether this is a test, or the name of a scope, that needs a test grid."""
+    return (
+        name.startswith(_ON_THE_GRID) and not name.endswith(".py") and not any(row in name for row in _ON_THIS_MACHINE)
+    )
 
 
 @pytest.fixture(scope="session")

@@ -92,14 +92,15 @@ def status() -> Status:
 
 
 def _compose_up(containers: Containers, report: Report) -> None:
-    environment = _environment(containers)
-    if not _has_images(containers, environment["KOALA_TESTGRID_TAG"]):
-        compose.build(environment, report)
-    report("Starting the containers…")
-    # Compose can neither start nor replace a container that is paused.
-    _unpause(containers)
-    compose.up(environment)
-    _remove_images(containers, keep=environment["KOALA_TESTGRID_TAG"])
+    with state.engine_reserved():
+        environment = _environment(containers)
+        if not _has_images(containers, environment["KOALA_TESTGRID_TAG"]):
+            compose.build(environment, report)
+        report("Starting the containers…")
+        # Compose can neither start nor replace a container that is paused.
+        _unpause(containers)
+        compose.up(environment)
+        _remove_images(containers, keep=environment["KOALA_TESTGRID_TAG"])
 
 
 def _environment(containers: Containers) -> dict[str, str]:

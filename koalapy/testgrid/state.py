@@ -74,7 +74,20 @@ def reserved(purpose: str = "in-use") -> Iterator[None]:
 
     The kernel releases the lock when the process ends, in any way.
     """
-    with open(directory() / f"{purpose}.lock", "w") as lock:
+    with _locked(directory() / f"{purpose}.lock"):
+        yield
+
+
+@contextmanager
+def engine_reserved() -> Iterator[None]:
+    """Lock what all test grids of this user share, the images and the choice of subnets, for one process."""
+    with _locked(directory().parent / "testgrids.lock"):
+        yield
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
