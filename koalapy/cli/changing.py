@@ -1,5 +1,7 @@
 """Commands that change jobs: submit, resubmit, cancel, hold, release."""
 
+import hashlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -10,7 +12,7 @@ import typer
 
 from koalapy.calls import error_of
 from koalapy.cli import options
-from koalapy.cli.ends import exit_by, explained_of, print_end
+from koalapy.cli.ends import exit_by, explained_of, found_after, print_end
 from koalapy.cli.moving import wait_with_progress
 from koalapy.cli.output import (
     BAD_INPUT,
@@ -59,6 +61,7 @@ def submit(
     label: options.Label = None,
     notify: options.Notify = None,
     notify_on: options.NotifyOn = None,
+    key: options.Key = None,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
@@ -73,7 +76,7 @@ def submit(
         with errors_reported(), Grid(grid) as koalad:
             print_checked(koalad.check(*_read(files), **wishes), [*map(str, files)], json)
     with errors_reported(), Grid(grid) as koalad, deferred() as let_in:  # no interrupt between submission and id
-        accepted = _submitted(koalad, files, wishes)
+        accepted = _submitted(koalad, files, wishes, key)
         ids = accepted.get("ids") or [accepted["id"]]
         print_accepted(ids, json and wait)
         if not json:
@@ -93,12 +96,13 @@ def resubmit(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until the job is final: done, failed or cancelled.")
     ] = False,
+    key: options.Key = None,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
     """Submit a job once more, as it was or with other values, or only what failed of a flow or sweep."""
     with errors_reported(), Grid(grid) as koalad:
-        submit_again(koalad, job, wait, json, failed=failed, overrides=overrides_of(override or []))
+        submit_again(koalad, job, wait, json, failed=failed, overrides=overrides_of(override or []), key=key)
 
 
 def submit_again(koalad: Grid, job: int, wait: bool, json: bool, **wishes: Any) -> NoReturn:
@@ -118,24 +122,34 @@ def _finish(koalad: Grid, accepted: Document, ids: Sequence[int], wait: bool, js
 
     Without `wait`, only the jobs that failed at once are printed.
     """
-    found = wait_with_progress(koalad, ids) if wait else koalad.jobs(ids=ids)
-    failed_at_once = any(job["state"] == "failed" for job in found)
-    if json:
-        print_json({**accepted, **(_ends(found, several=len(ids) > 1) if wait or failed_at_once else {})})
+    if wait:
+        found = wait_with_progress(koalad, ids)
+        ended = [] if json else [(each, explained_of(koalad, each)) for each in found]
     else:
-        for each in found:
-            if wait or each["state"] == "failed":
-                print_end(each, explained_of(koalad, each))
+        found, ended = found_after(koalad, ids)
+    if json:
+        print_json({**accepted, **(_ends(found, several=len(ids) > 1) if wait or ended else {})})
+    else:
+        for job, explained in ended:
+            print_end(job, explained)
     if wait:
         exit_by(found)
-    raise typer.Exit(FAILED if failed_at_once else DONE)
+    raise typer.Exit(FAILED if ended else DONE)
 
 
-def _submitted(koalad: Grid, files: list[Path], wishes: dict[str, Any]) -> Document:
+def _submitted(koalad: Grid, files: list[Path], wishes: dict[str, Any], key: str | None) -> Document:
     jobs = _read(files)
     if len(jobs) == 1:
-        return koalad.accept(jobs[0], **wishes)
-    return {"schema": "koala.submits/1", "ids": koalad.submit_many(jobs, **wishes)}
+        return koalad.accept(jobs[0], **wishes, key=key)
+    keys = None if key is None else _keys_of(key, files)
+    return {"schema": "koala.submits/1", "ids": koalad.submit_many(jobs, **wishes, keys=keys)}
+
+
+def _keys_of(key: str, files: Sequence[Path]) -> list[str]:
+    """Return a key for each of several files: the given one, and a digest of the file's path and how often it came."""
+    paths = [str(file.absolute()) for file in files]
+    places = [f"{path}\n{paths[:index].count(path)}" for index, path in enumerate(paths)]
+    return [f"{key}/{hashlib.sha256(os.fsencode(place)).hexdigest()[:32]}" for place in places]
 
 
 def _read(files: list[Path]) -> list[JobOrFile]:

@@ -11,10 +11,12 @@ from koalapy.cli.output import DONE, FAILED, print_message
 from koalapy.cli.sweep_progress import counted
 from koalapy.cli.times import in_text
 from koalapy.client import Grid
+from koalapy.model.errors import KoalaError
 
 OWN_FAILURE = 125  # of a command whose status is the program's: the same as of docker run, timeout and env
 INTERRUPTED = 130
 Document = Mapping[str, Any]
+Ended = tuple[Document, Document | None]  # a job, and the answer of `koala explain`
 
 
 def output_lines(why: Document) -> list[str]:
@@ -46,6 +48,23 @@ def print_end(job: Document, explained: Document | None = None, *, output_shown:
 def explained_of(koalad: Grid, job: Document) -> Document | None:
     """Return the answer of `koala explain` for a job that is done or failed, else None."""
     return koalad.explain(job["id"]) if job["state"] in ("done", "failed") else None
+
+
+def found_after(
+    koalad: Grid, accepted: Sequence[int]
+) -> tuple[Sequence[Document], list[tuple[Document, Document | None]]]:
+    """Return the jobs that were accepted, and with its explanation each one that failed at once.
+
+    Without an answer, both are empty and a message is printed. The jobs are recorded: asking again would submit twice.
+    """
+    try:
+        found = koalad.jobs(ids=accepted)
+        return found, [(job, explained_of(koalad, job)) for job in found if job["state"] == "failed"]
+    except KoalaError as error:
+        them = "it is" if len(accepted) == 1 else "all are"
+        print_message(f"koala: {in_text(error.reason.message)}")
+        print_message(f"What was accepted stays so: {them} recorded. `koala jobs` has the states once koalad answers.")
+        return [], []
 
 
 def exit_by(jobs: Sequence[Document]) -> NoReturn:

@@ -9,6 +9,7 @@ import typer
 
 GRID_HELP = "Grid file, or the name of a grid whose koalad runs. Default: $KOALA_GRID, else ~/.config/koala/grid.yaml."
 _json = False
+_LONGEST_KEY = 160  # koalad takes 200, and several files have a suffix each
 _COMPLETED_S = 2.0  # a person waits for the completion
 _COMPLETED = 200  # the newest jobs
 _IDS = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
@@ -138,6 +139,13 @@ def _job_or_pilot(text: str) -> int:
     raise typer.BadParameter(f"{text!r} is not a job's id. Write an id such as 3, or a pilot such as p12.")
 
 
+def _bounded_key(key: str | None) -> str | None:
+    """Return the key. Raises BadParameter for an empty one, which would mark nothing, and for a long one."""
+    if key is not None and not 0 < len(key) <= _LONGEST_KEY:
+        raise typer.BadParameter(f"A key has 1 to {_LONGEST_KEY} characters.")
+    return key
+
+
 Grid = Annotated[str | None, typer.Option("--grid", "-g", metavar="FILE|NAME", help=GRID_HELP)]
 Json = Annotated[bool, typer.Option("--json", callback=use_json, help="One JSON document on stdout, also for errors.")]
 IDS = typer.Argument(metavar="ID…", help="Jobs, such as 3 or 1-5.", autocompletion=complete_jobs)
@@ -167,6 +175,15 @@ NotifyOn = Annotated[
         "--notify-on",
         metavar="CHANGE",
         help="Notify of this only: started, done, failed or cancelled; repeat it. Default: all but started.",
+    ),
+]
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        metavar="KEY",
+        help="A text for this submission; with the same key again it gives the same job.",
+        callback=_bounded_key,
     ),
 ]
 WithLabel = Annotated[

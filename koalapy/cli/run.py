@@ -17,7 +17,7 @@ from koalapy.calls import NotReachable
 from koalapy.cli import options
 from koalapy.cli.attach import follow_attended, leave
 from koalapy.cli.attendance import ESCAPE, Attendance, Left, Screen, escape_of
-from koalapy.cli.ends import exit_status_of, explained_of, own_failures, print_end
+from koalapy.cli.ends import exit_status_of, explained_of, found_after, own_failures, print_end
 from koalapy.cli.follow import follow_output
 from koalapy.cli.moving import StateLines
 from koalapy.cli.output import FAILED, errors_reported, out, print_json, print_message
@@ -83,6 +83,7 @@ def run(
     label: options.Label = None,
     notify: options.Notify = None,
     notify_on: options.NotifyOn = None,
+    key: options.Key = None,
     prefix: options.Prefix = None,
     reconnect: options.Reconnect = RECONNECT_S,
     grid: options.Grid = None,
@@ -111,11 +112,12 @@ def run(
             "interactive": attended,
             "notify": options.notify_of(notify, notify_on),
         }
-        request, labels, key = _request(program, components, job), options.labels_of(label or ()), escape_of(escape)
+        request, leaves_by = _request(program, components, job), escape_of(escape)
+        wishes = {"labels": options.labels_of(label or ()), "key": key}
         with Grid(grid) as koalad, interruptible():
             if detach:
-                return _detach(koalad, request, labels, json)
-            document = _run(koalad, request, labels, json, prefix, reconnect, key)
+                return _detach(koalad, request, wishes, json)
+            document = _run(koalad, request, wishes, json, prefix, reconnect, leaves_by)
     raise typer.Exit(exit_status_of(document["job"]))
 
 
@@ -195,25 +197,24 @@ def _request(program: Sequence[str], components: Sequence[Document], job: Docume
     }
 
 
-def _detach(koalad: Grid, request: Document, labels: Mapping[str, str], json: bool) -> None:
+def _detach(koalad: Grid, request: Document, wishes: dict[str, Any], json: bool) -> None:
     """Submit the job and print its id. A job that fails at once is a failure of koala itself."""
     with deferred() as let_in:
-        accepted = koalad.accept(request, labels=labels)
+        accepted = koalad.accept(request, **wishes)
         if json:
             print_json(accepted)
         else:
             out.print(f"job {accepted['id']} accepted")
         let_in()
-    (job,) = koalad.jobs(ids=[accepted["id"]])
-    if job["state"] == "failed":
-        print_end(job, explained_of(koalad, job))
+    for job, explained in found_after(koalad, [accepted["id"]])[1]:
+        print_end(job, explained)
         raise typer.Exit(FAILED)
 
 
 def _run(
     koalad: Grid,
     request: Document,
-    labels: Mapping[str, str],
+    wishes: dict[str, Any],
     json: bool,
     prefix: bool | None,
     reconnect_s: float,
@@ -221,7 +222,7 @@ def _run(
 ) -> Document:
     """Return the job and its history, once it is final. Raises typer.Exit if a person leaves its terminal."""
     with deferred() as let_in:  # no interrupt between the submission and its id
-        job = koalad.submit(request, labels=labels)
+        job = koalad.submit(request, **wishes)
         kind, output = request.get("interactive"), sys.stderr.buffer if json else sys.stdout.buffer
         attendance = Attendance(koalad, job, Screen(output), False, escape, reconnect_s)
         try:

@@ -71,6 +71,7 @@ def sweep(
     label: options.Label = None,
     notify: options.Notify = None,
     notify_on: options.NotifyOn = None,
+    key: options.Key = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the sweep is final, and show its progress.")] = False,
     rerun_failed: Annotated[
         int | None,
@@ -86,7 +87,7 @@ def sweep(
         others = (program, parameters, csv, stage_in, stage_out, name, on, walltime, order, label, notify, notify_on)
         _check_alone(*others, check, dry_run, cross, zipped)
         with errors_reported(), Grid(grid) as koalad:
-            submit_again(koalad, rerun_failed, wait, json, failed=True)
+            submit_again(koalad, rerun_failed, wait, json, failed=True, key=key)
     if not program:
         print_message(
             "koala: There is no program. Write it after the options, as in: koala sweep -p x=1:10 -- PROGRAM {x}"
@@ -119,7 +120,7 @@ def sweep(
         with Grid(grid) as koalad:
             if check:
                 print_checked(koalad.check(request, source=_SOURCE, labels=labels), [_SOURCE], json)
-            return _submit(koalad, request, labels, wait, json)
+            return _submit(koalad, request, {"labels": labels, "key": key}, wait, json)
 
 
 def _check_alone(*others: object) -> None:
@@ -130,9 +131,9 @@ def _check_alone(*others: object) -> None:
         raise typer.Exit(BAD_INPUT)
 
 
-def _submit(koalad: Grid, request: Document, labels: Mapping[str, str], wait: bool, json: bool) -> None:
+def _submit(koalad: Grid, request: Document, wishes: dict[str, Any], wait: bool, json: bool) -> None:
     with deferred() as let_in:
-        accepted = koalad.accept(request, source=_SOURCE, labels=labels)
+        accepted = koalad.accept(request, source=_SOURCE, **wishes)
         print_accepted([accepted["id"]], json and wait)
         if not json:
             out.print(f"job {accepted['id']} accepted")

@@ -230,6 +230,6 @@ def test_usage_by_site_is_beside_what_was_lent_and_borrowed() -> None:
         None, (0.0, 4.0), (0.0, 0.0), (7.0, 0.0)
     ]  # fmt: skip
     lines = as_csv(rows, By.SITE).splitlines()
-    assert lines[0].endswith("attempts,lent,borrowed,difference,leases,lent_now,borrowed_now")
+    assert lines[0].endswith("attempts,on_pilots,used,lent,borrowed,difference,leases,lent_now,borrowed_now")
     assert [line.split(",")[0] for line in lines[1:]] == ["", "lyon", "nl", "paris"]
     assert {row["leased"] is None for row in rows_of(sums(entries, By.USER), By.USER, charged)} == {True}

@@ -1,5 +1,6 @@
 """koalad's start, its end, and what outlives it."""
 
+import json
 import os
 import re
 import signal
@@ -13,8 +14,10 @@ from typing import Any
 import live
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from koalapy import Grid
+from koalapy.cli.main import app
 from koalapy.model.errors import RequestError
 
 Document = dict[str, Any]
@@ -355,3 +358,63 @@ def test_a_file_of_another_user_is_reported(fresh: Any) -> None:
         f"{fresh.grid_file} cannot be read: Permission denied.",
         "The user 64321 has no home directory: neither $HOME nor the machine names one.",
     ]
+
+
+# ---- a submission, and koalad that goes away
+
+
+@pytest.mark.parametrize("command", ["submit", "submit --json", "run -d -n 1 -- true", "resubmit 1"])
+def test_what_was_recorded_is_a_success_although_koalad_goes_away_afterwards(
+    fresh: Any, shell: Callable[..., Document], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    fresh("up")
+    files = [fresh.write(f"{number}.yaml", {"components": [shell("true")]}) for number in (1, 2)]
+    if command == "resubmit 1":
+        fresh.submit(shell("true"))
+    before = fresh.ids()
+    asked = Grid.jobs
+
+    def killed_first(grid: Grid, *arguments: Any, **filters: Any) -> Any:
+        fresh.kill()
+        return asked(grid, *arguments, **filters)
+
+    words = command.split() + (list(map(str, files)) if command.startswith("submit") else [])
+    with monkeypatch.context() as patch:
+        for name, value in fresh.environment.items():
+            patch.setenv(name, value)
+        patch.setattr(Grid, "jobs", killed_first)
+        answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 0, answer.output
+    accepted = answer.stdout if "--json" in command else answer.stdout.splitlines()
+    assert "koalad of grid live" in answer.stderr
+    assert "recorded" in answer.stderr
+    assert fresh("up").status == 0
+    new = [job for job in fresh.ids() if job not in before]
+    assert len(new) == (2 if command.startswith("submit") else 1)
+    assert (
+        json.loads(answer.stdout)["ids"] == new
+        if "--json" in command
+        else all(f"job {job} accepted" in line for job, line in zip(new, accepted, strict=True))
+    )
+
+
+def test_a_submission_with_a_key_is_accepted_once(fresh: Any, shell: Callable[..., Document]) -> None:
+    fresh("up")
+    one, two, three = (fresh.write(f"{number}.yaml", {"components": [shell("true")]}) for number in (1, 2, 3))
+    first = fresh("submit", "--key", "monday", one, two, one, "--json").document["ids"]
+    assert len(set(first)) == 3
+    again = fresh("submit", "--key", "monday", two, three, one, one, "--json").document["ids"]
+    assert [again[0], *again[2:]] == [first[1], first[0], first[2]]
+    alone = fresh("submit", "--key", "monday", one, "--json").document["id"]
+    assert alone == fresh("submit", "--key", "monday", one, "--json").document["id"]
+    for command in (
+        ["run", "-d", "--key", "a", "-n", 1, "--", "true"],
+        ["sweep", "--key", "b", "-p", "x=1:2", "--", "true", "{x}"],
+        ["resubmit", alone, "--key", "c"],
+    ):
+        assert fresh(*command).out == fresh(*command).out != ""
+    ran = [fresh("run", "--key", "d", "-n", 1, "--", "sh", "-c", "echo $$").out for _ in range(2)]
+    assert ran[0] == ran[1] != ""
+    assert len(fresh.ids()) == 9
+    refused = fresh("submit", "--key", "", one)
+    assert (refused.status, "1 to 160 characters" in refused.err) == (2, True), refused
