@@ -9,8 +9,12 @@ import fnmatch
 import os
 import re
 import stat
-from typing import Iterator, List, NamedTuple, Sequence, Set, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from koalapy_adapters.confined import Confined, Entry, LeadsOutError
+from koalapy_adapters.errors import RequestError
+
+MOST_ENTRIES = 2000000  # that are looked at to find files; a million takes seconds
 FILE, DIRECTORY, REFUSED = "file", "directory", "refused"
 _WILD = re.compile(r"[*?\[]")
 _ANY_DEPTH = "**"
@@ -51,22 +55,39 @@ def portable(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "surrogateescape")
 
 
-def expand(root: str, pattern: str, bounds: Sequence[str] = ()) -> Iterator[Found]:
+class Budget:
+    """The entries that may still be looked at, by one walk or by several."""
+
+    def __init__(self, most: Optional[int] = None) -> None:
+        self._most = self._left = MOST_ENTRIES if most is None else most
+
+    def spend(self, entries: int) -> None:
+        """Count entries. Raises RequestError once there were too many."""
+        self._left -= entries
+        if self._left < 0:
+            message = "More than %d entries would have to be looked at to find the files." % self._most
+            raise RequestError("too_many_entries", message, "Name the files, and use fewer patterns.")
+
+
+def expand(
+    root: str, pattern: str, bounds: Optional[Sequence[str]] = None, budget: Optional[Budget] = None
+) -> Iterator[Found]:
     """Yield the entries that the pattern names below `root`, a directory before its contents; some may be repeated.
 
     A pattern that exists as it is written names that file, even with `*` or `[` in it. A link is followed if it leads
-    below `root` or one of `bounds`, and refused otherwise. Wildcards and `**` pass over names that begin with a dot,
-    and `**` over links to directories. Blocks. Raises OSError if `root` cannot be looked at.
+    below `root` or one of `bounds`, and refused otherwise (see confined.Confined). Wildcards and `**` pass over names
+    that begin with a dot, and `**` over links to directories. Blocks. Raises OSError if `root` cannot be looked at, and
+    RequestError if there is too much to look at.
     """
-    os.stat(root)
-    walk = _Walk(root, (root, *bounds))
-    parts = _parts(pattern)
-    literal = "/".join(parts)
-    if not is_pattern(literal) or os.path.lexists(walk.full(literal)):
-        yield from walk.tree(literal)
-    else:
-        for path in walk.matching("", parts):
-            yield from walk.tree(path)
+    with Confined(root, bounds) as files:
+        walk = _Walk(files, budget or Budget())
+        parts = _parts(pattern)
+        literal = "/".join(parts)
+        if not is_pattern(literal) or walk.exists(literal):
+            yield from walk.tree(literal)
+        else:
+            for path in walk.matching("", parts):
+                yield from walk.tree(path)
 
 
 def matches(pattern: str, path: str) -> bool:
@@ -104,14 +125,17 @@ def _fits(part: str, name: str) -> bool:
 
 
 class _Walk:
-    """The entries below `root`. Paths are portable and relative to it; the empty path is `root` itself."""
+    """The entries below the root of `files`. Paths are portable and relative to it."""
 
-    def __init__(self, root: str, bounds: Sequence[str]) -> None:
-        self._root = root
-        self._bounds = [os.path.realpath(bound) for bound in bounds]
+    def __init__(self, files: Confined, budget: Budget) -> None:
+        self._files, self._budget = files, budget
 
-    def full(self, path: str) -> str:
-        return os.path.join(self._root, native(path)) if path else self._root
+    def exists(self, path: str) -> bool:
+        """Whether the path is there, be it as a link that may not be followed."""
+        try:
+            return self._files.exists(native(path))
+        except LeadsOutError:
+            return False
 
     def matching(self, directory: str, parts: List[str]) -> Iterator[str]:
         """Yield the paths that the rest of a pattern names from a directory on."""
@@ -122,14 +146,15 @@ class _Walk:
         if part == _ANY_DEPTH and rest:
             yield from self.matching(directory, rest)
         if rest and not is_pattern(part):  # what else is there may be much
-            if os.path.isdir(self.full(_join(directory, part))):
+            self._budget.spend(1)
+            if self._is_directory(_join(directory, part)):
                 yield from self.matching(_join(directory, part), rest)
             return
         for name in self._names(directory):
             path = _join(directory, name)
             if part == _ANY_DEPTH:
                 yield from self._any_depth(path, name, parts if rest else [])
-            elif _fits(part, name) and (not rest or os.path.isdir(self.full(path))):
+            elif _fits(part, name) and (not rest or self._is_directory(path)):
                 yield from self.matching(path, rest)
 
     def _any_depth(self, path: str, name: str, parts: List[str]) -> Iterator[str]:
@@ -137,74 +162,84 @@ class _Walk:
             return
         if not parts:
             yield path
-        elif os.path.isdir(self.full(path)) and not os.path.islink(self.full(path)):
+        elif self._is_directory(path, linked=False):
             yield from self.matching(path, parts)
 
     def tree(self, path: str) -> Iterator[Found]:
-        """Yield the entry, unless it is `root`, and all entries below it; nothing if it does not exist."""
-        if not os.path.lexists(self.full(path)):
+        """Yield the entry, unless it is the root, and all entries below it; nothing if it does not exist."""
+        try:
+            if not self._files.exists(native(path)):
+                return
+            above = self._files.look(native(path.rpartition("/")[0])).place.real
+        except LeadsOutError as error:
+            yield _leads_out(path, error)
             return
-        left = [(path, ())]  # type: List[Tuple[str, Tuple[str, ...]]]
+        except OSError:
+            return  # it has just gone
+        left = [(path, (above,))]  # type: List[Tuple[str, Tuple[str, ...]]]
         while left:
-            path, above = left.pop()
-            found = self._look(path, above)
+            path, inside = left.pop()
+            self._budget.spend(1)
+            found, real = self._look(path, inside if path else ())
             if path:
                 yield found
             if found.kind != DIRECTORY:
                 continue
-            inside = (*above, self._real(path, above))
             try:
                 names = self._listed(path)
             except OSError as error:
                 yield Found(path, REFUSED, why="cannot be read: %s" % error.strerror)
                 continue
-            left += [(_join(path, name), inside) for name in reversed(names)]
+            left += [(_join(path, name), (*inside, real)) for name in reversed(names)]
 
-    def _look(self, path: str, above: Tuple[str, ...]) -> Found:
-        full = self.full(path)
+    def _look(self, path: str, above: Tuple[str, ...]) -> Tuple[Found, str]:
+        """Return the entry and, of a directory, its path without links. `above`: those of the directories above it."""
         try:
-            status = os.lstat(full)
-            if stat.S_ISLNK(status.st_mode):
-                status = os.stat(full)
-                real = os.path.realpath(full)
-                if not any(_is_below(real, bound) for bound in self._bounds):
-                    return Found(path, REFUSED, why="is a link that leads out, to %s" % portable(os.readlink(full)))
-                if any(_is_below(each, real) for each in (*above, os.path.realpath(os.path.dirname(full)))):
-                    return Found(path, REFUSED, why="is a link that leads back to a directory above it")
+            entry = self._files.look(native(path))
+        except LeadsOutError as error:
+            return _leads_out(path, error), ""
         except FileNotFoundError:
-            return Found(path, REFUSED, why="is a link that leads nowhere, or has just gone")
+            return Found(path, REFUSED, why="is a link that leads nowhere, or has just gone"), ""
         except OSError as error:
-            return Found(path, REFUSED, why="cannot be looked at: %s" % error.strerror)
-        return _seen(path, full, status)
+            return Found(path, REFUSED, why="cannot be looked at: %s" % error.strerror), ""
+        real = entry.place.real
+        if entry.linked and entry.is_directory and any(_is_below(each, real) for each in above):
+            return Found(path, REFUSED, why="is a link that leads back to a directory above it"), ""
+        return _seen(path, entry), real
 
-    def _real(self, path: str, above: Tuple[str, ...]) -> str:
-        """Real path of a directory below the last of `above`, derived from that one's.
-
-        If the system resolved each path, the cost would grow with the square of the depth.
-        """
-        full = self.full(path)
-        if not above or os.path.islink(full):
-            return os.path.realpath(full)
-        return os.path.join(above[-1], os.path.basename(full))
+    def _is_directory(self, path: str, linked: bool = True) -> bool:
+        """Whether the path is a directory; with `linked`, or a link to one."""
+        try:
+            entry = self._files.look(native(path))
+        except OSError:
+            return False
+        return entry.is_directory and (linked or not entry.linked)
 
     def _names(self, directory: str) -> List[str]:
         """Sorted names in a directory; none if it is no directory or cannot be read."""
         try:
-            return self._listed(directory)
+            names = self._listed(directory)
         except OSError:
             return []
+        self._budget.spend(len(names))
+        return names
 
     def _listed(self, directory: str) -> List[str]:
-        return sorted(portable(name) for name in os.listdir(self.full(directory)))
+        return sorted(portable(name) for name in self._files.names(native(directory)))
 
 
-def _seen(path: str, full: str, status: os.stat_result) -> Found:
+def _leads_out(path: str, error: LeadsOutError) -> Found:
+    return Found(path, REFUSED, why="is a link that leads out, to %s" % portable(error.target))
+
+
+def _seen(path: str, entry: Entry) -> Found:
+    status = entry.status
     mode = stat.S_IMODE(status.st_mode) & 0o777
-    if stat.S_ISDIR(status.st_mode):
+    if entry.is_directory:
         return Found(path, DIRECTORY, 0, mode)
     if not stat.S_ISREG(status.st_mode):
         return Found(path, REFUSED, why="is neither a plain file nor a directory")
-    if not os.access(full, os.R_OK):
+    if not os.access(entry.name, os.R_OK, dir_fd=entry.place.descriptor, follow_symlinks=False):
         return Found(path, REFUSED, why="may not be read")
     return Found(path, FILE, status.st_size, mode, status.st_mtime_ns)
 

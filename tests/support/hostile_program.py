@@ -73,6 +73,8 @@ def main() -> int:
             result[name] = ["refused", "nothing"] if got in ("", [], None) else ["succeeded", str(got)[:200]]
     for path in facts["secrets"][:1]:
         os.symlink(path, "leak")
+    for path in facts["directories"][:1]:
+        os.symlink(path, "leaks")
     print(json.dumps(result), flush=True)
     if facts.get("outlives", True):
         _outlive()

@@ -163,3 +163,13 @@ def test_progress_counts_the_bytes_at_the_cluster() -> None:
         assert (found.moved, found.size, found.share, found.file) == (50, 100, 0.5, "x")
         assert found.rate > 0
     assert transfers.of([JobId(7)]) == {}
+
+
+def test_a_pattern_for_which_too_much_would_be_looked_at_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        (tmp_path / str(number)).touch()
+    monkeypatch.setattr("koalapy_adapters.trees.MOST_ENTRIES", 10)
+    with pytest.raises(RequestError, match="More than 10 entries would have to be looked at"):
+        gather(str(tmp_path), ["*"])

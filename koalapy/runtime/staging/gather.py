@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from koalapy_adapters.errors import BatchError
 from koalapy_adapters.trees import DIRECTORY, REFUSED, Found, expand, is_pattern, native, portable
 
 from koalapy.model.errors import RequestError
@@ -71,6 +72,8 @@ def _named(directory: str, name: str) -> list[Entry]:
         found = list(expand(base, pattern, [directory, os.path.realpath(there)] if exact else [directory]))
     except OSError:
         found = []
+    except BatchError as error:
+        raise RequestError(error.code, f"{name} is to be staged in. {error.message}", error.advice) from error
     if not found and pattern != ".":
         raise _nothing(name, there, exact)
     return [_entry(base, each) for each in found]

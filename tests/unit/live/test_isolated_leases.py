@@ -123,7 +123,7 @@ def test_a_hostile_program_of_a_borrower_is_refused_everything_and_nothing_of_it
     script = f"exec python3 hostile_program.py '{json.dumps(facts)}'"
     job = delft.submit(
         live.sh(script, 3, walltime="1m", launch="once"),
-        stage_in=["hostile_program.py"], stage_out=["leak"],
+        stage_in=["hostile_program.py"], stage_out=["leak", "leaks/.*", "leaks/.ssh/id_ed25519"],
     )  # fmt: skip
     ended = delft.end(job)
     result = json.loads(delft("logs", job).out)
@@ -135,6 +135,8 @@ def test_a_hostile_program_of_a_borrower_is_refused_everything_and_nothing_of_it
     assert delft.end(other)["state"] == "done"
     assert not (delft.work / "leak").exists()
     assert "leak" in str(ended["reason"]), ended
+    assert not (delft.work / "leaks").exists()
+    assert ".koala" not in str(ended["reason"]), "the names in the lender's home directory"
     pair.idle()
 
 

@@ -3,6 +3,7 @@
 Each file, list of files or set of small files is read as one stream. Nothing outside the working directory is read.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -10,8 +11,9 @@ import stat
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from koalapy_adapters import layout
+from koalapy_adapters.confined import Confined, LeadsOutError
 from koalapy_adapters.errors import RequestError
-from koalapy_adapters.trees import expand, is_inside, native
+from koalapy_adapters.trees import Budget, expand, is_inside, native
 
 BATCH = "batch"  # what the wrapper itself and the batch system's launcher print
 _KINDS = {"output": ".out", "errors": ".err"}
@@ -63,7 +65,7 @@ class Outputs:
         """Read the new bytes of each file. Only one file is open at a time: there may be thousands."""
         for rank, path in self._files():
             position = self._read.get(rank, 0)
-            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb", buffering=0) as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     continue  # put there by the program: of a FIFO it could be waited for ever
@@ -139,8 +141,9 @@ class FileList:
         return self._hash.hexdigest()
 
     def _lines(self) -> Iterator[bytes]:
+        budget = Budget()
         for pattern in self._patterns:
-            for found in expand(_work(self._attempt), pattern):
+            for found in expand(_work(self._attempt), pattern, budget=budget):
                 yield json.dumps(list(found)).encode() + b"\n"
 
 
@@ -267,33 +270,21 @@ def _blocks(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _open(attempt: str, path: str, below: str = "work") -> Tuple[Any, os.stat_result]:
-    """Raises RequestError for what is no plain file below the working directory: a FIFO would block for ever.
-
-    The program may change the path meanwhile, so that the opened file itself is looked at too.
-    """
-    work = layout.inside(attempt, below)
-    full = os.path.join(work, native(path))
+    """Open a plain file below a directory of the attempt. Raises RequestError for anything else."""
     try:
-        status = os.stat(full)
+        with Confined(layout.inside(attempt, below)) as files:
+            descriptor = files.open(native(path))
+    except LeadsOutError as error:
+        message = "%s is a link that leads out of the working directory." % path
+        raise RequestError("no_plain_file", message) from error
     except (FileNotFoundError, NotADirectoryError) as error:
         must_be_in_reach(attempt)
         raise RequestError("no_such_file", "The attempt left no file %s." % path) from error
-    if not stat.S_ISREG(status.st_mode):
-        raise RequestError("no_plain_file", "%s is not a plain file." % path)
-    file = open(os.open(full, os.O_RDONLY | os.O_NONBLOCK), "rb")  # noqa: SIM115 (its reader closes it)
-    status = os.fstat(file.fileno())
-    if not _path_of(file.fileno(), full).startswith(os.path.realpath(work) + "/") or not stat.S_ISREG(status.st_mode):
-        file.close()
-        raise RequestError("no_plain_file", "%s is a link that leads out of the working directory." % path)
-    return file, status
-
-
-def _path_of(descriptor: int, path: str) -> str:
-    """Return the path of an opened file, as the kernel has it; where /proc is missing, what its path leads to now."""
-    try:
-        return os.readlink("/proc/self/fd/%d" % descriptor)
-    except OSError:
-        return os.path.realpath(path)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ELOOP):
+            raise
+        raise RequestError("no_plain_file", "%s is not a plain file." % path) from error
+    return open(descriptor, "rb"), os.fstat(descriptor)  # its reader closes it
 
 
 def _work(attempt: str) -> str:
@@ -305,8 +296,13 @@ def size_of(attempt: str, path: str) -> Optional[int]:
     if not is_inside(path):
         return None
     try:
-        status = os.stat(os.path.join(_work(attempt), native(path)))
+        with Confined(_work(attempt)) as files:
+            status = files.look(native(path)).status
     except (FileNotFoundError, NotADirectoryError):
         must_be_in_reach(attempt)
+        return None
+    except OSError as error:
+        if not isinstance(error, LeadsOutError) and error.errno != errno.ELOOP:
+            raise
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
