@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from halves import HALVES, half_of
 
 from koalapy.chaos.run import Result, run
 from koalapy.chaos.site_actions import BESIDE, FAULTS, USERS, schedule_of_sites
@@ -24,12 +25,12 @@ def sites_of(seed: int) -> int:
 @pytest.mark.parametrize("first", [pytest.param(1), pytest.param(2001, marks=pytest.mark.slow)])
 def test_seeds_of_several_sites_break_no_promise(first: int) -> None:
     results: list[Result] = []
-    for seed in range(first, first + SEEDS):
+    for seed in half_of(range(first, first + SEEDS)):
         result = run(seed, COURSE, sites=sites_of(seed))
         command = f"koala sim chaos --seed {seed} --events {COURSE} --sites {sites_of(seed)}"
         assert result.violation is None, f"{command}: {result.violation}"
         results.append(result)
-    assert sum(each.happened for each in results) >= LEAST
+    assert sum(each.happened for each in results) >= LEAST / HALVES
     assert sum(each.programs for each in results) >= 100
 
 

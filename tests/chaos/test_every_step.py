@@ -8,6 +8,7 @@ submitted again under the same key, what is to be cancelled is cancelled until i
 from collections.abc import Callable, Mapping
 
 import pytest
+from halves import half_of
 from step_by_step import Differences, End, User, component, end_of
 
 from koalapy.engine import Engine
@@ -135,7 +136,7 @@ def test_a_koalad_killed_at_any_step_reaches_the_same_ends(
 ) -> None:
     world, ends = undisturbed
     different = Differences(ends)
-    different.kill_koalad(play_scenario, range(1, world.koalad.crash_point.steps + 1, every), lossy)
+    different.kill_koalad(play_scenario, half_of(range(1, world.koalad.crash_point.steps + 1, every)), lossy)
     assert not different.found, different.found[:5]
 
 
@@ -145,7 +146,7 @@ def test_a_koalad_killed_again_during_recovery_reaches_the_same_ends(undisturbed
 
     world, ends = undisturbed
     different = Differences(ends)
-    for step in range(1, world.koalad.crash_point.steps - LONGEST_RECOVERY, 3):
+    for step in half_of(range(1, world.koalad.crash_point.steps - LONGEST_RECOVERY, 3)):
         killed, found = play_scenario(kill_twice)
         assert killed.koalad.starts == 3, step
         different.look(f"koalad killed at step {step} and after", found)
@@ -158,7 +159,7 @@ def test_a_kcm_killed_at_any_action_changes_no_end(
 ) -> None:
     world, ends = undisturbed
     different = Differences(ends)
-    for step in range(1, world.clusters[name].environment.kcm_crash_point.steps + 1, every):
+    for step in half_of(range(1, world.clusters[name].environment.kcm_crash_point.steps + 1, every)):
         count_step = lambda world, step=step: _set_steps(world.clusters[name].environment.kcm_crash_point, step)  # noqa: E731
         killed, found = play_scenario(count_step)
         assert killed.clusters[name].environment.kcm_crash_point.left is None, step
@@ -173,7 +174,7 @@ def test_a_wrapper_killed_at_any_command_costs_at_most_one_attempt(
     """A program whose wrapper is killed has another attempt, within the job's bounds; none runs twice."""
     world, ends = undisturbed
     different = Differences(_coarse(ends))
-    for step in range(1, world.clusters[name].environment.wrapper_crash_point.steps + 1, every):
+    for step in half_of(range(1, world.clusters[name].environment.wrapper_crash_point.steps + 1, every)):
         count_step = lambda world, step=step: _set_steps(world.clusters[name].environment.wrapper_crash_point, step)  # noqa: E731
         killed, found = play_scenario(count_step)
         assert killed.clusters[name].environment.wrapper_crash_point.left is None, step
