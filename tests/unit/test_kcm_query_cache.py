@@ -28,6 +28,9 @@ class Cluster:
         assert [answer.argv for answer in answers] == ARGVS
         return list(self.asked)
 
+    def forget(self) -> None:
+        self._asking.forget()
+
     def _run(self, argv: list[str]) -> Result:
         self.asked.append(argv[0])
         return Result(argv, int(argv[0] in self.failing), self.texts[argv[0]], "")
@@ -73,3 +76,9 @@ def test_a_failed_answer_is_not_kept(cluster: Cluster) -> None:
     assert cluster.measure() == ["jobs", "queues", "used"]
     cluster.time += STEADY
     assert cluster.measure() == ["jobs", "used"]
+
+
+def test_after_an_answer_that_cannot_be_read_all_commands_run_again(cluster: Cluster) -> None:
+    cluster.measure()
+    cluster.forget()
+    assert cluster.measure() == ["jobs", "queues", "limits", "used"]

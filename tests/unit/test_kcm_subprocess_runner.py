@@ -1,11 +1,19 @@
 """Commands of the batch system run in the C locale, for a limited time, and leave no process behind."""
 
 import os
+import random
 import select
+import selectors
+import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from koalapy_adapters.batch.protocol import BatchJob, BatchSettings
@@ -59,6 +67,85 @@ def test_much_output_on_both_streams_is_read() -> None:
     script = "import sys; sys.stdout.write('x' * 3000000); sys.stderr.write('y' * 3000000)"
     result = run([sys.executable, "-c", script], 60.0).result
     assert (len(result.stdout), len(result.stderr)) == (3_000_000, 3_000_000)
+
+
+class LosesTheProcessor(selectors.DefaultSelector):
+    """A selector whose thread, once nothing was ready, runs on `late` seconds after the command has exited."""
+
+    late = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(timeout)
+        if not ready:
+            children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
+            for child in children:
+                os.waitid(os.P_PID, int(child), os.WEXITED | os.WNOWAIT)
+            time.sleep(self.late)
+        return ready
+
+
+@pytest.mark.parametrize("late", [0.0, 1.0], ids=["in time", "after its time"])
+def test_what_a_command_prints_just_before_its_end_is_read(late: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It prints and exits while the thread that waits for it is off the processor."""
+    monkeypatch.setattr(LosesTheProcessor, "late", late)
+    monkeypatch.setattr(selectors, "DefaultSelector", LosesTheProcessor)
+    timeout = 60.0 if late == 0.0 else 0.9
+    assert sh("sleep 0.2; echo 4711", timeout) == (0, "4711\n", "")
+    assert sh("sleep 0.2; echo no such job >&2; exit 1", timeout) == (1, "", "no such job\n")
+    assert sh("setsid sleep 5 & sleep 0.2; echo 4711", timeout) == (0, "4711\n", "")
+
+
+def test_a_command_that_is_over_its_time_has_no_status_even_if_it_exits_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its output was read to the end of its time only: an exit status would make a part of it an answer."""
+
+    class ExitsThen(selectors.DefaultSelector):
+        def select(self, timeout: float | None = None) -> Any:
+            ready = super().select(timeout)
+            if not ready:
+                time.sleep(0.3)
+            return ready
+
+        def __exit__(self, *args: object) -> None:
+            time.sleep(1.0)
+            super().__exit__(*args)
+
+    monkeypatch.setattr(selectors, "DefaultSelector", ExitsThen)
+    assert sh("sleep 0.8; echo 4711", 0.2)[0] is None
+
+
+def lost_answers(count: int) -> list[object]:
+    """Run commands that print and exit at random moments, on a busy machine. Returns the wrong answers."""
+    chance = random.Random(count)
+
+    def lost(number: int, pause: float) -> list[object]:
+        stream, status = number % 2 + 1, number % 3
+        found = sh(f"sleep {pause:.4f}; echo {number} >&{stream}; exit {status}")
+        expected = (status, f"{number}\n", "") if stream == 1 else (status, "", f"{number}\n")
+        return [] if found == expected else [found]
+
+    with busy_machine(), ThreadPoolExecutor(16) as pool:
+        answers = pool.map(lost, range(count), [chance.uniform(0.03, 0.07) for _ in range(count)])
+        return [each for answer in answers for each in answer]
+
+
+@contextmanager
+def busy_machine() -> Iterator[None]:
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+
+
+def test_no_answer_of_some_hundred_commands_is_lost() -> None:
+    assert lost_answers(400) == []
+
+
+@pytest.mark.slow
+def test_no_answer_of_ten_thousand_commands_is_lost() -> None:
+    assert lost_answers(10_000) == []
 
 
 def test_a_command_that_takes_too_long_is_ended_with_its_process_group() -> None:

@@ -271,6 +271,29 @@ def test_what_a_site_seldom_changes_is_seldom_asked() -> None:
     assert asked == ["qstat", "qselect", "sh", "qconf", "qstat", "sh"]
 
 
+def test_an_answer_that_cannot_be_read_is_not_kept() -> None:
+    """qconf and qselect are asked once a minute, but again at once after an answer that means nothing."""
+    environment = printed((SAMPLES / "qconf_sp_mpi.out").read_text())
+    answers = {"qstat": listing(), "qselect": printed(""), "sh": printed(""), "qconf": printed("")}
+    asked: list[str] = []
+
+    def runner(argv: list[str], timeout: float, handle: object) -> Ran:
+        asked.append(argv[0])
+        return Ran(answers[argv[0]]._replace(argv=argv), 0)
+
+    cluster = BatchSettings(user="koala", parallel_environment="mpi")
+    batch = BatchSystem(sge, cluster, runner=runner, keeps=True)
+    with pytest.raises(UnreadableError, match="parallel environment"):
+        batch.capacity()
+    answers.update(qconf=environment, qstat=listing("r"))
+    batch.capacity()
+    answers.update(qselect=printed("all.q@n\n"), qstat=listing("r", "r"))
+    batch.capacity()
+    answers.update(qstat=listing())
+    batch.capacity()
+    assert asked == [*answers, *answers, "qstat", "qselect", "qstat"]
+
+
 def test_find_reads_whole_names() -> None:
     found = sge.parse_find(said("find-qstat"), tag(11))
     assert found is not None

@@ -278,9 +278,10 @@ def test_whether_others_are_hidden(config: str, hidden: bool) -> None:
 
 
 def test_the_configuration_is_asked_for_seldom() -> None:
-    answers = [Result(argv, 0, "x", "") for argv in slurm.capacity_argvs(CLUSTER)]
+    answers = [Result(argv, 0, CONFIG, "") for argv in slurm.capacity_argvs(CLUSTER)]
     assert [slurm.cache_seconds(answer) > 60 for answer in answers] == [False, False, False, True]
     assert slurm.cache_seconds(answers[3]._replace(exit_status=1)) == 0
+    assert slurm.cache_seconds(answers[3]._replace(stdout="")) == 0
 
 
 def test_while_the_list_of_jobs_is_the_same_nothing_else_is_asked() -> None:

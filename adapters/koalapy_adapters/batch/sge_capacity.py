@@ -61,10 +61,11 @@ def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
 def cache_seconds(result: Result) -> float:
     """Seconds for which the answer of one of these commands is good: a cluster seldom changes its configuration.
 
-    qconf and qselect print the configuration. An empty answer of the quotas' command means that no quotas are
-    configured.
+    qconf and qselect print the configuration, and never nothing. An empty answer of the quotas' command means that no
+    quotas are configured.
     """
-    configured = result.argv[0] in ("qconf", "qselect") or (result.argv[0] == "sh" and not result.stdout)
+    prints = result.argv[0] in ("qconf", "qselect")
+    configured = bool(result.stdout) if prints else result.argv[0] == "sh" and not result.stdout
     return 60.0 if configured and result.exit_status == 0 else 0.0
 
 

@@ -30,6 +30,7 @@ _HARMLESS = frozenset(["cloud", "dynamic_norm", "dynamic_future"])
 _RESERVED = frozenset(["reserved", "maint"])
 _KEPT_FOR_THEM = frozenset(["planned"])
 _NO_MEMORY = 1  # megabytes, slurm.conf(5): the RealMemory of a node for which none is configured
+_PRIVATE = re.compile(r"^PrivateData *= *(\S+)", re.MULTILINE)
 _CONFIG_S = 600.0  # seconds for which the output of `scontrol show config` is valid
 
 _NO_RESERVATION = (
@@ -80,13 +81,14 @@ def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
 
 
 def cache_seconds(result: Result) -> float:
-    """Seconds for which the answer of one of these commands is good."""
-    return _CONFIG_S if result.argv[1:] == ["show", "config"] and result.exit_status == 0 else 0.0
+    """Seconds for which the answer of one of these commands is good; none for a configuration without PrivateData."""
+    read = result.argv[1:] == ["show", "config"] and result.exit_status == 0 and _PRIVATE.search(result.stdout)
+    return _CONFIG_S if read else 0.0
 
 
 def hidden(result: Result) -> bool:
     """Whether others' jobs are hidden, or may be, for all that `scontrol show config` shows."""
-    match = re.search(r"^PrivateData *= *(\S+)", result.stdout, re.MULTILINE)
+    match = _PRIVATE.search(result.stdout)
     return match is None or bool({"all", "jobs"}.intersection(match.group(1).split(",")))
 
 

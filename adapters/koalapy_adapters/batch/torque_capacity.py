@@ -80,7 +80,8 @@ def cache_seconds(result: Result) -> float:
 
     A failed `qstat -B` is good as long as any: Slurm's qstat does not know -B, and will not learn it soon.
     """
-    return _SERVER_S if result.argv[1:2] == ["-B"] and result.exit_status is not None else 0.0
+    answered = result.exit_status is not None and bool(result.stdout or result.stderr)
+    return _SERVER_S if result.argv[1:2] == ["-B"] and answered else 0.0
 
 
 def _hides(result: Result) -> bool:

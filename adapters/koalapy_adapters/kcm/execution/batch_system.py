@@ -200,7 +200,12 @@ class BatchSystem:
     def capacity(self) -> Capacity:
         argvs = self._dialect.capacity_argvs(self.cluster)
         results = self._asking.ask(argvs) if self._asking is not None else list(map(self._measure, argvs))
-        capacity: Capacity = self._dialect.parse_capacity(self.cluster, results)
+        try:
+            capacity: Capacity = self._dialect.parse_capacity(self.cluster, results)
+        except Exception:
+            if self._asking is not None:
+                self._asking.forget()
+            raise
         stuck = [status.batch_id for status in capacity.statuses.values() if status.stuck]
         return capacity._replace(statuses=self._explained(capacity.statuses, stuck)) if stuck else capacity
 

@@ -86,7 +86,7 @@ def run(argv: List[str], timeout: float, handle: Optional[Handle] = None) -> Ran
                 stream.close()
     if wait.too_much:
         raise ClusterError("output_too_large", "%s printed more than %d bytes." % (argv[0], MAX_OUTPUT))
-    status = None if wait.killed else wait.status
+    status = None if wait.killed or wait.late else wait.status
     return Ran(Result(argv, status, output["stdout"], output["stderr"]), wait.cost)
 
 
@@ -107,6 +107,7 @@ class _Wait:
         self.status: Optional[int] = None
         self.cost = 0
         self.too_much = False
+        self.late = False  # it still ran when its time was over, and its output was read no further
 
     @property
     def killed(self) -> bool:
@@ -132,18 +133,20 @@ class _Wait:
 
 
 def _read(process: "subprocess.Popen[bytes]", wait: _Wait, deadline: float) -> Dict[str, str]:
-    """Read its output until it closes both streams, exits, or its time is over."""
+    """Read its output until it closes both streams, exits, or its time is over. All that it printed is read then."""
     parts: Dict[str, List[bytes]] = {"stdout": [], "stderr": []}
     size = 0
     with selectors.DefaultSelector() as selector:
         selector.register(_stream(process.stdout), selectors.EVENT_READ, "stdout")
         selector.register(_stream(process.stderr), selectors.EVENT_READ, "stderr")
         while selector.get_map() and size <= MAX_OUTPUT:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            exited = wait.exited()  # asked before the streams: by now they hold all that it has printed
+            left = 0.0 if exited else deadline - time.monotonic()
+            wait.late = left < 0
+            if wait.late:
                 break
             ready = selector.select(min(left, _LOOK))
-            if not ready and wait.exited():
+            if not ready and exited:
                 break  # a process of its own that it left behind holds the streams
             for key, _ in ready:
                 data = os.read(key.fd, 1 << 16)
