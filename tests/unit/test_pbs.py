@@ -254,7 +254,7 @@ def test_cancelling_what_has_ended_is_no_error(words: str) -> None:
         (printed("", 222, "qdel: Server could not connect to MOM 5.pbs-head"), TransientError, "node_unreachable"),
         (printed("", 159, "qdel: Unauthorized Request  5.pbs-head"), ClusterError, "not_permitted"),
         (printed("", None, ""), TransientError, "no_answer"),  # type: ignore[arg-type]
-        (printed("", 1, ""), UnreadableError, "unreadable_answer"),
+        (printed("", 1, ""), ClusterError, "unknown_words"),
         (printed("", 127, "env: 'qdel': No such file or directory"), ClusterError, "command_missing"),
     ],
 )

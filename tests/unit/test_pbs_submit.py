@@ -153,7 +153,7 @@ def test_submit_without_an_id_is_unreadable(text: str) -> None:
         ("qsub: Request not allowed: Server shutting down", TransientError, "batch_system_unreachable"),
         (DOWN, TransientError, "batch_system_unreachable"),
         ("pbs_iff: cannot connect to host\nNo Permission.\nqsub: Invalid credential", ClusterError, None),
-        ("the moon is in the wrong place", UnreadableError, "unreadable_answer"),
+        ("the moon is in the wrong place", ClusterError, "unknown_words"),
     ],
 )
 def test_words_of_qsub(words: str, error: type[BatchError], code: str | None) -> None:

@@ -147,7 +147,7 @@ def test_a_refusal_names_whose_move_it_is(sample: str, error: type[BatchError], 
         ('Unable to run job: "job" rejected: pe range must be greater than zero', RequestError, "too_large_a_request"),
         ("Unable to run job: Error reading answer list from qmaster", TransientError, "batch_system_unreachable"),
         ("qsub: Unknown option", RequestError, "bad_native"),
-        ("the moon is in the wrong place", UnreadableError, "unreadable_answer"),
+        ("the moon is in the wrong place", ClusterError, "unknown_words"),
     ],
 )
 def test_words_of_qsub(words: str, error: type[BatchError], code: str) -> None:

@@ -174,7 +174,7 @@ def test_a_refusal_names_whose_move_it_is(sample: str, error: type[BatchError], 
         ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", TransientError,
          "batch_system_unreachable"),
         ("sbatch: error: Batch job submission failed: Unspecified error", ClusterError, "cluster_refuses"),
-        ("sbatch: error: the moon is in the wrong place", UnreadableError, "unreadable_answer"),
+        ("sbatch: error: the moon is in the wrong place", ClusterError, "unknown_words"),
     ],
     ids=["submit limit", "policy", "timed out", "submit filter", "unknown"],
 )  # fmt: skip

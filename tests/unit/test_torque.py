@@ -137,7 +137,7 @@ def test_a_path_that_slurms_qsub_would_hand_to_a_shell(path: str) -> None:
             RequestError,
             "bad_native",
         ),
-        ("the moon is in the wrong place", UnreadableError, "unreadable_answer"),
+        ("the moon is in the wrong place", ClusterError, "unknown_words"),
     ],
 )
 def test_words_of_qsub(words: str, error: type[BatchError], code: str) -> None:

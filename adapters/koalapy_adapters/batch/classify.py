@@ -5,12 +5,17 @@ from typing import NamedTuple, Sequence, Type
 
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError, Result, TransientError, UnreadableError
 
+UNKNOWN_WORDS = "unknown_words"
 _NOT_FOUND = 127  # env(1) and shells, for a command that is not there
+# What a user chose and a message repeats: URLs, absolute paths, and what stands in quotes (but user's is no quote).
+_REPEATED = re.compile(
+    r"""\w+://\S+ | (?<![\w.~])~?/[^\s:;,'"()]+ | "[^"\n]*" | (?<!\w)'(?!\s)[^'\n]*(?<!\s)'""", re.VERBOSE
+)
 
 
 class Verdict(NamedTuple):
-    """The meaning of a failure message. `words` is a regular expression, searched without regard to case in all that
-    the command printed.
+    """The meaning of a failure message. `words` is a regular expression, searched without regard to case in what the
+    command printed, without the user's own paths and quoted values (`batch_systems_words`).
     """
 
     words: str
@@ -39,8 +44,7 @@ def check(result: Result, verdicts: Sequence[Verdict]) -> None:
 def failure(result: Result, verdicts: Sequence[Verdict]) -> BatchError:
     """The error that a failed command means: that of the first verdict whose words it printed.
 
-    A command without an exit status gives TransientError. Without a matching verdict, a command that was not found
-    gives ClusterError, and any other UnreadableError.
+    A command without an exit status gives TransientError, and one without a matching verdict ClusterError.
     """
     command = result.argv[0] if result.argv else "the command"
     if result.exit_status is None:
@@ -50,9 +54,9 @@ def failure(result: Result, verdicts: Sequence[Verdict]) -> BatchError:
             "It is tried again; if this goes on, ask the administrators whether its batch system is overloaded.",
             result,
         )
-    output = result.stderr + "\n" + result.stdout
+    words = batch_systems_words(result)
     for verdict in verdicts:
-        if re.search(verdict.words, output, re.IGNORECASE):
+        if re.search(verdict.words, words, re.IGNORECASE):
             return verdict.error(verdict.code, verdict.message, verdict.advice, result)
     if result.exit_status == _NOT_FOUND:
         return ClusterError(
@@ -61,7 +65,24 @@ def failure(result: Result, verdicts: Sequence[Verdict]) -> BatchError:
             "Check `batch` in the grid file, and that the login shell puts the batch system's commands on the PATH.",
             result,
         )
-    return unreadable(result, "failed with words that koalapy does not know")
+    printed = result.words
+    return ClusterError(
+        UNKNOWN_WORDS,
+        "%s failed%s." % (command, " with these words: " + printed.rstrip(".") if printed else " without a word"),
+        "If its words do not help, ask the administrators.",
+        result,
+    )
+
+
+def batch_systems_words(result: Result) -> str:
+    """The output of a command, stderr first, without the URLs, paths and quoted values that it repeats from its user.
+
+    So a file /scratch/gpu/script that cannot be opened is not taken for a lack of GPUs. Quotation marks are kept.
+    """
+    text = result.stderr + "\n" + result.stdout
+    for path in sorted((each for each in result.argv if "/" in each), key=len, reverse=True):
+        text = text.replace(path, "")
+    return _REPEATED.sub(lambda match: match.group()[0] * 2 if match.group()[0] in "\"'" else "", text)
 
 
 def unreadable(result: Result, how: str) -> UnreadableError:

@@ -45,7 +45,8 @@ UNREACHABLE: Tuple[Verdict, ...] = (
         "It is asked again; if this goes on, see `qstat -B` on the head node.",
     ),
     Verdict(
-        r"(invalid|expired) credential|access from host not allowed|munge|unable to authenticate|pbs_iff|trqauthd"
+        r"(invalid|expired) credential|access from host not allowed|munge[ _](encode|decode|credential|error|daemon)"
+        r"|munged|auth.munge|unable to authenticate|pbs_iff|trqauthd"
         r"|client is not allowed|pbs license|license server",
         ClusterError,
         "batch_system_misconfigured",
@@ -68,14 +69,30 @@ UNREACHABLE: Tuple[Verdict, ...] = (
     ),
 )
 
+_NOT_PERMITTED = Verdict(
+    r"access to queue is denied|invalid account|group .*not|not authorized|(user|group) acl",
+    RequestError,
+    "account_not_permitted",
+    "PBS does not let this user, group or account into the queue.",
+    "Correct `account` or `queue` in the job or grid file, or ask the administrators for access.",
+)
+
 # Of qsub. Words that name a cause come before words that only report that something is wrong.
 REFUSALS: Tuple[Verdict, ...] = (
+    _NOT_PERMITTED._replace(words=r"(user|group) acl"),  # also `Unauthorized Request MSG=group ACL is not satisfied`
     *UNREACHABLE,
     Verdict(
-        r"unknown queue|no default queue",
+        r"no default queue",
         RequestError,
         "no_such_queue",
-        "PBS has no queue of this name, or no default one.",
+        "PBS has no default queue, and the job names none.",
+        "Set `queue` in the job or grid file; `qstat -Q` on the head node lists the queues.",
+    ),
+    Verdict(
+        r"unknown queue",
+        RequestError,
+        "no_such_queue",
+        "PBS has no queue of this name.",
         "Correct `queue` or `reservation` in the job or grid file; `qstat -Q` on the head node lists the queues.",
     ),
     Verdict(
@@ -85,19 +102,20 @@ REFUSALS: Tuple[Verdict, ...] = (
         "The queue takes no jobs such as ours at present.",
         "Choose another `queue` in the job or grid file, or wait until the cluster enables it.",
     ),
+    _NOT_PERMITTED,
     Verdict(
-        r"access to queue is denied|invalid account|group .*not|not authorized",
+        r"no budget|budget .*(exceeded|exhausted|used up)|insufficient (funds|balance|credits?|allocation)",
         RequestError,
-        "account_not_permitted",
-        "PBS does not let this user, group or account into the queue.",
-        "Correct `account` or `queue` in the job or grid file, or ask the administrators for access.",
+        "budget_used_up",
+        "The account of the job has no budget left.",
+        "Set another `account` in the job or grid file, or ask for more.",
     ),
     Verdict(
-        r"maximum number of jobs|would exceed .*limit|too many submit",
+        r"maximum number of jobs|would exceed .*limit|too many submit|max_queued|max_user_queuable",
         TransientError,
         "submit_limit",
         "PBS allows this user, group or queue no more jobs at a time.",
-        "It is tried again when jobs have ended; the administrators set the limit.",
+        "It is tried again when a job has ended there; the administrators set the limit.",
     ),
     Verdict(
         r"violates queue and/or server resource limits|exceeds queue resource limits|limit exceeds allowable"
@@ -139,11 +157,19 @@ REFUSALS: Tuple[Verdict, ...] = (
         "Check `shared` in the grid file, and that the directory can be read on the head node.",
     ),
     Verdict(
-        r"illegal -|(invalid|unknown) option|usage:|name is too long|array|requires an argument|dependency",
+        r"illegal -|(invalid|unknown) option|usage:|name is too long|array|requires an argument|dependency"
+        r"|directive error|unknown job id|nodes statement is not supported",
         RequestError,
         "bad_native",
         "qsub does not understand one of the options.",
         "Correct `native` in the job or grid file: one option of qsub in each line, such as `-l matlab=1`.",
+    ),
+    Verdict(
+        r"failed to save job|no space left|cannot allocate memory|i/o error",
+        TransientError,
+        "batch_system_failing",
+        "The PBS server could not take the job.",
+        "It is tried again; if this goes on, ask the administrators: its disk may be full.",
     ),
     REFUSED_BY_SITE,
 )

@@ -17,7 +17,7 @@ UNREACHABLE: Tuple[Verdict, ...] = (
     ),
     Verdict(
         r"SGE_ROOT|SGE_CELL|cell directory|could not get environment|unresolvable|can't (resolve|get) .*host"
-        r"|neither submit nor admin host|is no(t a|t an|) (submit|admin)|could not set up connection|services",
+        r"|neither submit nor admin host|is no(t( an?)?)? (submit|admin)|could not set up connection|services",
         ClusterError,
         "batch_system_misconfigured",
         "Grid Engine's commands cannot reach its qmaster from this host.",
@@ -42,7 +42,14 @@ REFUSALS: Tuple[Verdict, ...] = (
         "Correct `parallel_environment` in the grid file; `qconf -spl` lists them.",
     ),
     Verdict(
-        r"project|access to .*denied|no permission|not permitted|denied due to (access|missing)",
+        r"not allowed to run in any queue",
+        RequestError,
+        "account_not_permitted",
+        "Grid Engine lets this user, or this project, into none of its queues that suit the job.",
+        "Set or correct `account` or `queue` in the job or grid file, or ask the administrators for access.",
+    ),
+    Verdict(
+        r"\bproject\b|access to .*denied|no permission|not permitted|denied due to (access|missing)",
         RequestError,
         "account_not_permitted",
         "Grid Engine does not know this project, or does not let this user submit to it.",
@@ -71,11 +78,11 @@ REFUSALS: Tuple[Verdict, ...] = (
         " another `queue` or `parallel_environment`.",
     ),
     Verdict(
-        r"limit .*(jobs|user)|too many (jobs|active)|max_u_jobs|only \d+ jobs are allowed",
+        r"limit .*(jobs|user)|too many (jobs|active)|max_u_jobs|max_jobs|only \d+ jobs are allowed",
         TransientError,
         "submit_limit",
         "Grid Engine allows this user no more jobs at a time.",
-        "It is tried again when jobs have ended; the administrators set the limit.",
+        "It is tried again when a job has ended there; the administrators set the limit.",
     ),
     Verdict(
         r"error opening|no such file",
@@ -85,7 +92,15 @@ REFUSALS: Tuple[Verdict, ...] = (
         "Check `shared` in the grid file, and that the directory can be read on the head node.",
     ),
     Verdict(
-        r"invalid option|unknown option|option .*(argument|invalid)|not a valid|numerical value|invalid",
+        r"not allowed in \w*name",
+        RequestError,
+        "bad_value",
+        "A name or value of the job has a sign that Grid Engine does not take.",
+        "Correct `queue`, `account`, `constraint` or `native` in the job or grid file.",
+    ),
+    Verdict(
+        r"use parallel environments instead|invalid option|unknown option|option .*(argument|invalid)|not a valid"
+        r"|numerical value|invalid",
         RequestError,
         "bad_native",
         "qsub does not understand one of the options.",

@@ -85,6 +85,7 @@ _STUCK = re.compile(
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # Free words instead of a code, as slurmctld puts them after a launch that failed.
 _LAUNCH_FAILED = re.compile(r"(launch[ _]failed|job)[ _]requeued[ _](in[ _])?held", re.IGNORECASE)
+_RESERVATION_DELETED = re.compile(r"reservation[ _]\S+[ _](was[ _])?deleted", re.IGNORECASE)
 
 
 def holds(reason: str) -> bool:
@@ -92,9 +93,14 @@ def holds(reason: str) -> bool:
     return _HELD.search(reason) is not None
 
 
-def stuck(reason: str) -> str:
-    """The code of a pending reason that cannot clear, such as `partition_time_limit`; "" if it can."""
+def stuck(reason: str, state: str = "") -> str:
+    """The code of a pending reason that cannot clear, such as `partition_time_limit`; "" if it can.
+
+    `state`: Slurm's word for the job's state. In RESV_DEL_HOLD the reason is a sentence: "Reservation … was deleted".
+    """
     if _LAUNCH_FAILED.match(reason):
         return "launch_failed"
+    if state == "RESV_DEL_HOLD" or _RESERVATION_DELETED.match(reason):
+        return "reservation_deleted"
     code = reason.split(",")[0]  # some codes are followed by details
     return _WORDS.sub("_", code).lower() if _STUCK.fullmatch(code) else ""

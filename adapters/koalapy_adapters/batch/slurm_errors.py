@@ -18,14 +18,16 @@ UNREACHABLE: Tuple[Verdict, ...] = (
         r"unable to contact slurm controller|socket timed out|connection refused|slurm controller not responding"
         r"|zero bytes were transmitted|backup controller in standby|temporarily unable to accept"
         r"|communication connection failure|message (send|receive) failure|resource temporarily unavailable"
-        r"|transport endpoint|slurm system busy",
+        r"|transport endpoint|slurm system busy|unexpected message received|connection timed out|quiesce timeout"
+        r"|connection reset|rate limit exceeded|no route to host",
         TransientError,
         "batch_system_unreachable",
         "Slurm's controller does not answer.",
         "It is asked again; if this goes on, see `scontrol ping` on the head node.",
     ),
     Verdict(
-        r"protocol authentication error|munge|incompatible (protocol )?version|invalid authentication",
+        r"protocol authentication error|munge (encode|decode|credential|error|daemon)|munged|auth.munge"
+        r"|incompatible (protocol )?version|invalid authentication",
         ClusterError,
         "batch_system_misconfigured",
         "Slurm's commands cannot reach its controller.",
@@ -37,11 +39,25 @@ UNREACHABLE: Tuple[Verdict, ...] = (
 REFUSALS: Tuple[Verdict, ...] = (
     *UNREACHABLE,
     Verdict(
+        r"no partition specified",
+        RequestError,
+        "no_such_queue",
+        "The cluster has no default partition, and the job names none.",
+        "Set `queue` in the job or grid file; `sinfo` on the head node lists the partitions.",
+    ),
+    Verdict(
         r"invalid partition",
         RequestError,
         "no_such_queue",
         "Slurm has no partition of this name.",
         "Correct `queue` in the job or grid file; `sinfo` on the head node lists the partitions.",
+    ),
+    Verdict(
+        r"(specify|needs?|requires?|must (have|give|name|set|use)) (an? |the |your )?(valid )?(account|project)\b",
+        RequestError,
+        "no_account",
+        "The cluster wants an account, and the job names none.",
+        "Set `account` in the job or grid file; `sacctmgr show user $USER withassoc` lists those that you may use.",
     ),
     Verdict(
         r"invalid account|(account|group).* not permitted|not permitted to use this (account|partition)",
@@ -51,32 +67,55 @@ REFUSALS: Tuple[Verdict, ...] = (
         "Correct `account` or `queue` in the job or grid file, or ask the administrators for access.",
     ),
     Verdict(
-        r"invalid qos|qos not permitted",
+        r"invalid qos|qos not permitted"
+        r"|(specify|needs?|requires?|must (have|give|name|set|use)) (an? |the |your )?(valid )?qos\b",
         RequestError,
         "no_such_qos",
-        "Slurm does not know this quality of service, or does not grant it to this account and partition.",
-        "Correct `qos` in the job or grid file.",
+        "Slurm needs a quality of service that it grants to this account and partition.",
+        "Set or correct `qos` in the job or grid file; `sacctmgr show assoc user=$USER format=account,partition,qos`"
+        " lists those that you may use.",
+    ),
+    Verdict(
+        r"maxjobcount",
+        TransientError,
+        "submit_limit",
+        "Slurm holds as many jobs as it can.",
+        "It is tried again when a job has ended there; the administrators set the limit (MaxJobCount).",
     ),
     Verdict(
         r"(assoc|qos|acct|account)\w*submitjob\w*limit|maxsubmitjobs|submit limit reached",
         TransientError,
         "submit_limit",
         "Slurm allows this user or account no more jobs in its queues at a time.",
-        "It is tried again when jobs have ended; the administrators set the limit.",
+        "It is tried again when a job has ended there; the administrators set the limit.",
     ),
     Verdict(
-        r"violates accounting/qos policy",
-        RequestError,
-        "accounting_limit",
-        "The job exceeds a limit that the cluster has set for this account or quality of service.",
-        "Ask for fewer processors or less walltime, or choose another `account` or `qos`.",
+        r"licenses (are )?(currently )?(not |un)available",
+        TransientError,
+        "licenses_unavailable",
+        "The licenses that the job asks for are all in use.",
+        "It is tried again.",
     ),
     Verdict(
-        r"requested time limit is invalid|invalid time limit",
+        r"i/o error|internal error|no space left|cannot allocate memory",
+        TransientError,
+        "batch_system_failing",
+        "Slurm's controller could not take the job.",
+        "It is tried again; if this goes on, ask the administrators: its disk may be full.",
+    ),
+    Verdict(
+        r"requested time limit is invalid|invalid time limit|max\w*wall\w*limit",
         RequestError,
         "walltime_too_long",
         "The walltime exceeds what the partition or its quality of service allows.",
         "Lower `walltime`, or choose another `queue`; the time at the barrier is added to the walltime.",
+    ),
+    Verdict(
+        r"violates accounting/qos policy|qos usage threshold",
+        RequestError,
+        "accounting_limit",
+        "The job exceeds a limit that the cluster has set for this account or quality of service.",
+        "Ask for fewer processors or less walltime, or choose another `account` or `qos`.",
     ),
     Verdict(
         r"memory specification can not be satisfied|memory required by task is not available|invalid job memory"
@@ -87,7 +126,7 @@ REFUSALS: Tuple[Verdict, ...] = (
         "Lower `memory_per_processor` or `processors_per_node`, or choose another `queue`.",
     ),
     Verdict(
-        r"more processors requested than permitted|node count specification invalid|too many tasks"
+        r"more processors requested than permitted|(node|task) count specification invalid|too many tasks"
         r"|requested node configuration is not available|cpu count (per node )?(specification )?(invalid|can not be)",
         RequestError,
         "too_many_processors",
@@ -109,7 +148,8 @@ REFUSALS: Tuple[Verdict, ...] = (
         "Correct `reservation` in the grid file; `scontrol show reservation` lists them.",
     ),
     Verdict(
-        r"generic resource|invalid gres|invalid license|invalid (generic )?tres|\bgpus?\b",
+        r"generic resource|invalid gres|invalid license|invalid (generic )?tres|burst buffer"
+        r"|\bgpus? (request|count|specification|binding)|\bgpus?-?per|\binvalid gpu|\b(number|count) of gpus",
         RequestError,
         "no_such_resource",
         "The partition has no such GPUs, generic resources or licenses.",
@@ -117,15 +157,31 @@ REFUSALS: Tuple[Verdict, ...] = (
     ),
     Verdict(
         r"unrecognized option|invalid directive|invalid option|requires an argument|invalid --?[a-z]"
-        r"|invalid \S+ specification|ambiguous|invalid node name",
+        r"|invalid \S+ specification|ambiguous|invalid node name|nodes not in this partition|job dependency problem"
+        r"|invalid wckey|invalid job array",
         RequestError,
         "bad_native",
         "sbatch does not understand one of the options.",
         "Correct `native` in the job or grid file: one option of sbatch in each line, such as `--licenses=matlab`.",
     ),
     Verdict(
-        r"partition not available|partition configuration not available|node.*(down|drained)|job.*access.*denied"
-        r"|access/permission denied|invalid user id|unspecified error",
+        r"other parameter too long",
+        RequestError,
+        "value_too_long",
+        "A path or another value of the job is too long for Slurm.",
+        "Shorten what the job file gives Slurm, or `shared` in the grid file.",
+    ),
+    Verdict(
+        r"partition in down state|partition (configuration )?not available|submissions (are )?disabled"
+        r"|operation is presently disabled",
+        ClusterError,
+        "queue_closed",
+        "The partition, or the whole of Slurm, takes no jobs at present.",
+        "Choose another `queue` in the job or grid file, or wait until the administrators open it.",
+    ),
+    Verdict(
+        r"node.*(down|drained)|job.*access.*denied|access/permission denied|invalid user id|unspecified error"
+        r"|not allowed from this host",
         ClusterError,
         "cluster_refuses",
         "The cluster's Slurm refuses the job.",

@@ -140,7 +140,9 @@ def job_status(
         return _ended(JobStatus(batch_id, name, ENDED, cause, restarts=restarts), word, exit_code)
     if state == QUEUED and holds(reason):
         state = HELD
-    return JobStatus(batch_id, name, state, reason, stuck(reason) if state in (QUEUED, HELD) else "", restarts=restarts)
+    return JobStatus(
+        batch_id, name, state, reason, stuck(reason, word) if state in (QUEUED, HELD) else "", restarts=restarts
+    )
 
 
 def _job(*fields: str) -> Job:
