@@ -10,6 +10,7 @@ from typing import Any
 
 import linked
 import pytest
+import structlog
 from koalapy_adapters.errors import ClusterError as WireClusterError
 from koalapy_adapters.errors import TransientError as WireTransientError
 from koalapy_adapters.messages import Stat
@@ -283,9 +284,11 @@ def test_a_kcm_that_ends_at_once_is_not_started_in_a_tight_loop(testbed: Any) ->
     """No KCM understands the description; each one reports this and exits."""
     testbed.make(replace(linked.QUICK, retry_first=3600.0, retry_max=3600.0, retry_soon=3600.0))
     testbed.link.cluster.config["batch"] = "no-such-batch-system"
-    testbed.link.start()
-    failed = testbed.recorder.event(MeasurementFailed)
+    with structlog.testing.capture_logs() as lines:
+        testbed.link.start()
+        failed = testbed.recorder.event(MeasurementFailed)
     assert "no-such-batch-system" in failed.reason.message
+    assert [line["reason"] for line in lines if line["event"] == "cluster_unmeasured"] == [str(failed.reason)]
     lost = testbed.recorder.event(ClusterLost)
     assert "no-such-batch-system" in lost.reason.message
     assert testbed.link._machine.next_wakeup() - testbed.clock.now() > MINUTE

@@ -92,6 +92,6 @@ def unreadable(result: Result, how: str) -> UnreadableError:
     return UnreadableError(
         "unreadable_answer",
         "%s %s%s." % (command, how, ": " + words if words else ""),
-        "Report it as a bug, with the batch system's version and these words.",
+        "koalapy asks again. If this goes on, report it with the batch system's version and this output.",
         result,
     )

@@ -31,6 +31,7 @@ from koalapy.runtime.session.link_threads import LinkThreads
 from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.streams import ClusterStreams, Stream
+from koalapy.runtime.uplink.measurement_log import MeasurementLog
 from koalapy.runtime.uplink.pilot import LeadsToKcm
 from koalapy.runtime.uplink.stage_in_worker import Callbacks, StageInWorker
 
@@ -94,6 +95,7 @@ class Link:
         self._threads = LinkThreads(cluster.name, self._machine, callbacks, remembering)
         self.streams = ClusterStreams(services.stream_timeout, self._send_frame, services.now)
         self._worker: StageInWorker | None = None
+        self._measurements = MeasurementLog(cluster.name)
         self._stderr: deque[str] = deque(maxlen=20)  # the last lines of the login's or the KCM's standard error
 
     def start(self) -> None:
@@ -318,6 +320,7 @@ class Link:
                     self._services.connected()
                     self.streams.resume()
             case Deliver():
+                self._measurements.log(command.delivery.events)
                 self._services.deliver(command.delivery)
             case StageIn():
                 if self._worker is not None:
