@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -320,6 +321,12 @@ def test_the_schema_and_the_documentation_agree() -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "configs" / "grids").glob("*.yaml")), ids=lambda path: path.name)
 def test_examples_are_read(path: Path) -> None:
     assert read_grid(path.read_bytes(), path.name, BATCH).grid == path.stem
+
+
+def test_the_grid_file_of_the_readme_is_read() -> None:
+    readme = (ROOT / "README.md").read_text()
+    text = readme.split("    $ cat ~/.config/koala/grid.yaml\n")[1].split("    $ ")[0]
+    assert list(read_grid(textwrap.dedent(text), "README.md", BATCH).clusters) == ["amsterdam", "delft"]
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,27 @@ def test_the_files_that_a_page_names_exist(page: Path) -> None:
     assert not [each for each in named if not (ROOT / each).exists() and not (ROOT / "adapters" / each).exists()]
 
 
-def test_every_page_is_in_the_table_of_the_readme() -> None:
-    linked = set(re.findall(r"\]\((?:docs/)?([\w-]+\.md)\)", (ROOT / "README.md").read_text()))
-    assert {page.name for page in PAGES} - linked == {"README.md", "CHANGELOG.md"}
+def test_every_page_is_in_the_index_once_with_its_readers() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    rows = re.findall(r"^\| (\[.*\]\(.*\)) \| (.*) \|$", index, re.MULTILINE)
+    linked = [Path(link).name for pages, _ in rows for link in re.findall(r"\]\((.*?)\)", pages)]
+    assert sorted(linked) == sorted({page.name for page in PAGES} - {"README.md", "index.md"})
+    assert re.findall(r"^## (.*)$", index, re.MULTILINE) == [
+        "Start",
+        "How to",
+        "Reference",
+        "Explanation",
+        "The project",
+    ]
+
+
+def test_the_readme_fits_on_a_screen_and_leads_to_the_index() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= 60
+    links = re.findall(r"\]\((.*?)\)", readme)
+    assert links == ["docs/tutorial.md", "docs/index.md", "CONTRIBUTING.md"]
+    for command in re.findall(r"^    \$ ((?:\./|tests/)\S+)", readme, re.MULTILINE):
+        assert (ROOT / command).is_file(), command
 
 
 def test_every_bench_is_in_the_table_of_benches() -> None:
