@@ -3,8 +3,12 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from koalapy.model.attempt import OwnerKind
+from koalapy.model.facts import Fact
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -102,6 +106,19 @@ def test_the_readme_fits_on_a_screen_and_leads_to_the_index() -> None:
     assert links == ["docs/tutorial.md", "docs/index.md", "CONTRIBUTING.md"]
     for command in re.findall(r"^    \$ ((?:\./|tests/)\S+)", readme, re.MULTILINE):
         assert (ROOT / command).is_file(), command
+
+
+def glossary(term: str) -> str:
+    (entry,) = re.findall(rf"^- \*\*{term}\*\*: (.*)$", (ROOT / "GLOSSARY.md").read_text(), re.MULTILINE)
+    return str(entry)
+
+
+def test_the_glossary_has_the_owners_and_facts_of_the_code() -> None:
+    owners = glossary("owner").partition(" for which")[0].removeprefix("the ").split(" or ")
+    assert owners == [str(each) for each in OwnerKind]
+    facts = re.sub(r" \(.*?\)", "", glossary("fact").partition(" for an owner: ")[2].rstrip("."))
+    named = ["".join(word.capitalize() for word in each.replace("its ", "").split()) for each in facts.split(", ")]
+    assert named == [each.__name__ for each in get_args(Fact)]
 
 
 def test_every_bench_is_in_the_table_of_benches() -> None:
