@@ -91,6 +91,7 @@ class StateLines:
         self._printed: dict[int, str] = {}
         self._asked_at: dict[int, float] = {}
         self._explained: dict[int, str] = {}
+        self._reasons: dict[int, str] = {}
         self._counted: tuple[float, int] = (time.monotonic(), 0)
 
     def print_changes(self, *jobs: Document) -> None:
@@ -115,12 +116,21 @@ class StateLines:
         if state != self._printed.get(identity, "waiting") and now - self._begun >= _QUIET_S:
             self._printed[identity] = state
             clusters = ", ".join(dict.fromkeys(each["cluster"] for each in job["components"] if each["cluster"]))
-            print_message(f"job {identity} is {state}{f' ({clusters})' if clusters else ''}")
+            why = self._why_not_tried_on(job)
+            print_message(f"job {identity} is {state}{f' ({clusters})' if clusters else ''}{why}")
         if state != self._states.get(identity):
             self._states[identity], self._asked_at[identity] = state, now
         elif now - self._asked_at[identity] >= _EXPLAIN_S:
             self._asked_at[identity] = now
             self._explain(identity)
+
+    def _why_not_tried_on(self, job: Document) -> str:
+        """Return why a try of the job is over, after a colon; '' if nothing is wrong, or it was printed before."""
+        reason = job["reason"] if job["state"] in ("stopping", "waiting") else None
+        if reason is None or reason == self._reasons.get(job["id"]):
+            return ""
+        self._reasons[job["id"]] = reason
+        return f": {in_text(reason)}"
 
     def _explain(self, job: int) -> None:
         """Print the explanation once, and again if its text changes in more than numbers, such as seconds."""

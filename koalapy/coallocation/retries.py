@@ -1,5 +1,8 @@
 """Retries: the effect on a job when an attempt ends, and when nothing of the job is left (DCS, 3.2 and 3.5)."""
 
+import re
+from dataclasses import replace
+
 from koalapy.attempts.attempt_end import reason_details
 from koalapy.attempts.cancel import cancel
 from koalapy.attempts.directories import remove_directory
@@ -18,6 +21,7 @@ from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.units import MINUTE, Duration, Instant
 
 EXCLUSION = Duration(10 * MINUTE)
+_DIFFERS = re.compile(r"[^\s'\"`]*/|\d+")  # parts of a shell's words that differ from node to node
 _FINAL = {
     Outcome.DONE: JobState.DONE,
     Outcome.FAILED: JobState.FAILED,
@@ -74,12 +78,19 @@ def _give_up(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reaso
     """Give up the claim of a component on its cluster: leave it out, try elsewhere, try again, or fail the job.
 
     If only that cluster is at fault, it is excluded for this job for ten minutes. A component that names no cluster is
-    then placed on another one, uncounted; the number of clusters bounds these tries.
+    then placed on another one, uncounted; the number of clusters bounds these tries. If `setup` fails once more with
+    the same words, it is wrong itself and the job fails.
     """
     if job.state.stopping:
         return None
     if attempt.request.optional:
         return omit(core, now, attempt, reason, **reason_details(reason))
+    if reason.code == "setup_failed":
+        words = _DIFFERS.sub("", reason.words)
+        if words == job.setup_words and not _setup_succeeded(job, attempt):
+            message = f"{reason.message} It failed in the same way before."
+            return stop_job(core, now, job, Outcome.FAILED, replace(reason, message=message).on(attempt.cluster))
+        core.records.change(job, setup_words=words)
     named = attempt.request.cluster is not None
     refused_there = reason.whose == "cluster" or (reason.whose == "request" and bool(reason.command))
     stated = reason.on(attempt.cluster)
@@ -99,6 +110,12 @@ def _give_up(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reaso
         return stop_job(core, now, job, Outcome.GIVE_BACK, stated)
     outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE
     return stop_job(core, now, job, outcome, stated)
+
+
+def _setup_succeeded(job: Job, attempt: Attempt) -> bool:
+    """Return whether the attempt's `setup` has succeeded: in an earlier try, or for another component of this one."""
+    prepared = [each.request.setup for each in job.present if each.at_barrier_at is not None]
+    return job.released_before or attempt.request.setup in prepared
 
 
 def apply_outcome(core: Core, now: Instant, job: Job) -> None:

@@ -122,7 +122,7 @@ class Job:
     suspended for it, and it was not released since. `sent`: set once it was sent to the site that its request names.
     `released_before`: an earlier try was released. `suspended_for`: the job that has its processors meanwhile.
     `suspensions`: how often it was suspended in this try. `revocations`: how often a lease on which it ran was taken
-    back.
+    back. `setup_words`: of the last failure of a `setup`, without directories and numbers.
     """
 
     id: JobId
@@ -161,6 +161,7 @@ class Job:
     revocations: int = 0
     suspended_for: JobId | None = None
     suspensions: int = 0
+    setup_words: str = ""
 
     @property
     def components(self) -> tuple[Component, ...]:

@@ -230,7 +230,8 @@ def _why_not_begun(found: Explanation) -> str:
 
 
 def _waiting(found: Explanation, job: Job) -> str:
-    text = f"{_why_waiting(found, job)}{_preempted(job)}"
+    why = _why_waiting(found, job)
+    text = f"{why}{_excluded(found, why)}{_preempted(job)}"
     if not found.ahead:
         return text
     before = f"Job {found.first} comes" if found.ahead == 1 else f"{found.ahead} jobs come"
@@ -243,6 +244,17 @@ def _preempted(job: Job) -> str:
     if job.reason is not None and job.reason.code == "vacated":
         return f" It was vacated: {job.reason.message}"
     return " Jobs were vacated for it before, and are not again until it has started." if job.preempted else ""
+
+
+def _excluded(found: Explanation, why: str) -> str:
+    """Return which clusters are excluded for a waiting job, as further sentences; '' for none that `why` lacks."""
+    excluded = {each.cluster: each.reason.message for each in found.lacks if each.reason.code == "excluded"}
+    if found.fits:
+        return ""
+    unnamed = [(cluster, message) for cluster, message in excluded.items() if message not in why]
+    texts = [f" {cluster} {message.removeprefix('it ').rstrip('.')}." for cluster, message in unnamed[:_MOST_NAMED]]
+    more = f" So are {len(unnamed) - _MOST_NAMED} others." if len(unnamed) > _MOST_NAMED else ""
+    return "".join(texts) + more
 
 
 def _why_waiting(found: Explanation, job: Job) -> str:

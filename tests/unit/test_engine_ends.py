@@ -23,7 +23,7 @@ from koalapy.model.events import (
 from koalapy.model.request import RetryOn
 from koalapy.model.states import ComponentState, JobState
 from koalapy.policies.placement import worst_fit
-from koalapy.views.explanation import explain
+from koalapy.views.explanation import explain, summary
 from koalapy.views.history import sentence
 
 
@@ -90,6 +90,58 @@ def test_the_explanation_gives_the_refusal_and_its_advice(play: Any) -> None:
     (lack,) = explain(play.engine, play.now, play.job(job), worst_fit).lacks
     assert lack.reason.message.endswith("So many on each node, it says.")
     assert lack.reason.advice.startswith("Say `processors_per_node`. The job ")
+
+
+def setup_failure(words: str) -> Reason:
+    return Reason("setup_failed", "request", "A line of `setup` failed.", "Correct it.", "The shell", words=words)
+
+
+def fail_setup(play: Any, attempt: Any, words: str) -> None:
+    play.apply(AttemptSubmitted(attempt=attempt, batch_id="1"))
+    play.end(attempt, ending="failed", reason=setup_failure(words))
+    play.obey()
+    play.measure()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "state"),
+    [
+        ("/tmp/k-1/setup: line 3: mpicc: not found", "/tmp/k-27/setup: line 4: mpicc: not found", JobState.FAILED),
+        ("mpicc: not found", "module: not found", JobState.CLAIMING),
+    ],
+)
+def test_a_setup_that_fails_twice_with_the_same_words_fails_its_job(
+    play: Any, first: str, second: str, state: JobState
+) -> None:
+    job = play.submit(component(4, setup=("mpicc",)), component(4, setup=("mpicc",)))
+    fail_setup(play, play.attempts(job)[0], first)
+    assert play.job(job).state is JobState.CLAIMING
+    fail_setup(play, play.attempts(job)[1], second)
+    found = play.job(job)
+    assert found.state is state
+    if state is JobState.FAILED:
+        assert "A line of `setup` failed. It failed in the same way before." in str(found.reason)
+
+
+def test_a_setup_that_succeeds_elsewhere_is_not_wrong_itself(play: Any) -> None:
+    job = play.submit(component(4, "alpha", setup=("mpicc",)), component(4, setup=("mpicc",)))
+    for _ in range(2):
+        play.measure()
+        one, other = play.attempts(job)
+        play.come(one)
+        fail_setup(play, other, "mpicc: not found")
+        assert not play.job(job).state.final
+
+
+def test_the_explanation_names_the_excluded_clusters_of_a_job_that_waits_for_several(play: Any) -> None:
+    job = play.submit(*[component(16)] * 4)
+    first = play.attempts(job)[0]
+    where = play.job(job).components[0].cluster
+    fail_setup(play, first, "mpicc: not found")
+    text = summary(explain(play.engine, play.now, play.job(job), worst_fit))
+    assert text.startswith("It waits: each of its components would fit somewhere now, but not all of them at once.")
+    assert f" {where} is excluded for this job for another 9m" in text
+    assert "A line of `setup` failed." in text
 
 
 def test_output_is_collected_before_the_job_is_done(play: Any) -> None:

@@ -74,7 +74,8 @@ class Capture:
         os.close(self.words)
         _discard(self._file)
         if status != 0 or not self._data.endswith(b"\0"):
-            raise SetupError(_tail(self._output) or "it ended with status %d and wrote nothing" % _status(status))
+            words = self._output.replace(encoded(self._file), b"setup")  # that file is gone
+            raise SetupError(_tail(words) or "it ended with status %d and wrote nothing" % _status(status))
         return _parse(self._data)
 
 
