@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from koalapy_adapters.batch.protocol import BatchSettings
+from koalapy_adapters.examination import sge as sge_examination
 from real_grid import Document, Koalad, sh
 
 from koalapy.testgrid import faults, layout
@@ -29,6 +31,13 @@ def koalad(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     yield begin
     for each in begun:
         each.stop()
+
+
+def test_a_value_of_two_words_reaches_grid_engine_as_one(standing_testgrid: Any) -> None:
+    asked = sge_examination.access_argv(BatchSettings("koala", queue="big mem"))
+    status, said = standing_testgrid.exec("gamma", asked)
+    assert status != 0
+    assert 'unknown queue "big mem"' in said
 
 
 def cluster(koalad: Koalad) -> Document:

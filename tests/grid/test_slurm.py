@@ -120,6 +120,15 @@ def test_a_job_from_its_submit_to_its_end(head: Head) -> None:
         head.testgrid.eventually(lambda: head.history(1) == known, "the accounting knows of its end")
 
 
+def test_a_value_reaches_slurm_whole(standing_testgrid: Running) -> None:
+    """sbatch ends a directive at a #, and divides it at spaces, except within quotes."""
+    head, account = on(standing_testgrid, "alpha"), "proj#7 it's \"a\\b\" 'c'"
+    batch_id = head.submit(9, account=account, native=["--hold"])
+    shown = head.ask(["scontrol", "show", "job", batch_id]).stdout
+    head.ask(slurm.cancel_argv([batch_id]))
+    assert f" Account={account} QOS=" in shown
+
+
 def test_several_are_asked_about_at_once_and_one_that_never_was_is_in_no_table(head: Head) -> None:
     waits, runs = head.submit(1, native=["--begin=now+1hour"]), head.submit(2)
     head.runs(2)

@@ -71,8 +71,10 @@ def test_partitions_are_reported_with_their_limits_and_with_why_they_start_nothi
 
 def test_slurm_is_asked_about_a_job_without_submitting_it() -> None:
     argv = slurm.access_argv(BatchSettings("me", queue="batch", account="physics", reservation="mine"))
-    assert argv[:2] == ["sbatch", "--test-only"]
-    assert {"--partition=batch", "--account=physics", "--reservation=mine"} < set(argv)
+    assert argv[-2:] == ["sbatch", "--test-only"]
+    assert {f"#SBATCH --{each}" for each in ("partition=batch", "account=physics", "reservation=mine")} < set(
+        argv[4].splitlines()
+    )
     refused = result(stderr="allocation failure: Requested reservation is invalid", status=1)
     with pytest.raises(RequestError) as caught:
         slurm.try_access(lambda _: refused, BatchSettings("me", reservation="mine"))

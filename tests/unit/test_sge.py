@@ -97,7 +97,7 @@ def test_a_line_break_cannot_reach_the_shell(field: str) -> None:
     assert caught.value.code == "bad_value"
 
 
-@pytest.mark.parametrize("directory", ["/home/o'hara", '/home/"x"', "/home/$USER"])
+@pytest.mark.parametrize("directory", ["/home/o'hara", '/home/"x"', "/home/$USER", "/home/a#b"])
 def test_a_directory_that_qsub_would_read_otherwise(directory: str) -> None:
     with pytest.raises(ClusterError) as caught:
         sge.script(job(directory=directory))

@@ -221,7 +221,7 @@ def _shape(job: BatchJob) -> List[str]:
     With mpiprocs, PBS_NODEFILE names a node once for each of its processors.
     """
     return [
-        "-l select=" + "+".join(_chunk(job, count, size) for count, size in _chunks(job)),
+        "-l " + shlex.quote("select=" + "+".join(_chunk(job, count, size) for count, size in _chunks(job))),
         "-l place=" + ("scatter" if job.processors_per_node else "free") + (":exclhost" if job.exclusive else ""),
         "-l walltime=" + clock(job.walltime_s),
     ]
@@ -261,7 +261,7 @@ def _options(job: BatchJob) -> List[str]:
         ("reservation" if job.reservation else "queue", "-q", job.reservation or job.queue),
         ("account", "-A", job.account),
     ]
-    return ["%s %s" % (option, one_line(what, value)) for what, option, value in options if value]
+    return ["%s %s" % (option, quoted(what, value)) for what, option, value in options if value]
 
 
 def everywhere(job: BatchJob, family: str) -> None:
@@ -275,6 +275,11 @@ def everywhere(job: BatchJob, family: str) -> None:
             "%s has no option to leave out %s." % (family, " and ".join(hosts_left_out(job))),
             "Have the node taken offline (`pbsnodes -o`), or name in `constraint` what only other nodes have.",
         )
+
+
+def quoted(what: str, value: str) -> str:
+    """The value as one word of a directive, which qsub divides as a shell does. Raises RequestError: see one_line."""
+    return shlex.quote(one_line(what, value))
 
 
 def clock(seconds: int) -> str:

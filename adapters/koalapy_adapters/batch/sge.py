@@ -219,7 +219,7 @@ _DELETED = re.compile(
 def _shape(job: BatchJob) -> List[str]:
     shape = ["-l h_rt=%d" % job.walltime_s]
     if job.parallel_environment:
-        environment = one_line("parallel environment", job.parallel_environment)
+        environment = _word("parallel environment", job.parallel_environment)
         shape.append("-pe %s %d" % (environment, job.processors))
     elif job.processors > 1:
         raise ClusterError(
@@ -232,7 +232,7 @@ def _shape(job: BatchJob) -> List[str]:
 
 def _options(job: BatchJob) -> List[str]:
     options = [
-        "%s %s" % (option, one_line(what, value))
+        "%s %s" % (option, _word(what, value))
         for what, option, value in (
             ("queue", "-q", job.queue),
             ("account", "-P", job.account),
@@ -282,15 +282,28 @@ def _identity(job: BatchJob) -> List[str]:
     ]
 
 
-def _path(path: str) -> str:
-    """The path for use within quotes. Raises ClusterError if it contains a quote or a dollar sign.
-
-    Within quotes, qsub drops other quotes and replaces $HOME and the like; it knows no escape.
+def _word(what: str, value: str) -> str:
+    """The value as one word of a directive. Raises RequestError for what qsub drops, or ends the line at, even within
+    quotes.
     """
-    if set("\"'$") & set(path):
+    if set("\"'#\\") & set(value):
+        raise RequestError(
+            "bad_value",
+            "Grid Engine cannot read %s %r in a batch script: it takes no quote, backslash or #." % (what, value),
+            "Ask the administrators for another name of it.",
+        )
+    return '"%s"' % one_line(what, value) if re.search(r"\s", value) else value
+
+
+def _path(path: str) -> str:
+    """The path for use within quotes. Raises ClusterError if it contains a quote, a dollar sign or a #.
+
+    Within quotes, qsub drops other quotes, replaces $HOME and the like, and ends the line at a #; it knows no escape.
+    """
+    if set("\"'$#") & set(path):
         raise ClusterError(
             "bad_directory",
-            "Grid Engine cannot write to %s, for it has a quote or a dollar sign." % path,
+            "Grid Engine cannot write to %s, for it has a quote, a dollar sign or a #." % path,
             "Choose another `shared` directory of the cluster in the grid file.",
         )
     return one_line("directory", path)

@@ -31,6 +31,7 @@ _MIB = 1024 * 1024
 # Some clusters do not install it, and then there is no history: the same as of a job it does not know.
 _SACCT = ["sh", "-c", 'command -v sacct >/dev/null || exit 0; exec sacct "$@"', "sacct"]
 
+_CUT_OR_JOINED = re.compile(r"[\s#'\"\\]")  # what sbatch would end a value at, or drop from it
 _EXCLUDES = re.compile(r"(?:-x\s*|--exclude(?:=|\s+))(\S+)\Z")
 
 # Every batch job of koalapy has these, after all that a user may have written: the last of two directives counts.
@@ -222,7 +223,7 @@ def _shape(job: BatchJob) -> List[str]:
 
 def _options(job: BatchJob) -> List[str]:
     options = [
-        "--%s=%s" % (option, one_line(what, value))
+        "--%s=%s" % (option, _quoted(what, value) if _CUT_OR_JOINED.search(value) else one_line(what, value))
         for what, option, value in (
             ("queue", "partition", job.queue),
             ("account", "account", job.account),
@@ -275,11 +276,11 @@ def _identity(job: BatchJob) -> List[str]:
     return [
         "--job-name=" + job.tag,
         *_ALWAYS,
-        "--chdir=" + _path(job.directory),
-        "--output=" + _path(job.output).replace("%", "%%"),
+        "--chdir=" + _quoted("directory", job.directory),
+        "--output=" + _quoted("directory", job.output).replace("%", "%%"),
     ]
 
 
-def _path(path: str) -> str:
-    """The path in quotes, because sbatch reads a directive as a shell reads its words."""
-    return '"%s"' % one_line("directory", path).replace("\\", "\\\\").replace('"', '\\"')
+def _quoted(what: str, value: str) -> str:
+    """The value in quotes, because sbatch reads a directive as a shell reads its words, comments included."""
+    return '"%s"' % one_line(what, value).replace("\\", "\\\\").replace('"', '\\"')

@@ -5,11 +5,12 @@ with OpenPBS.
 """
 
 import re
+import shlex
 from typing import Dict, List, Optional, Sequence
 
 from koalapy_adapters.batch import pbs_jobs, pbs_launch, torque_capacity, torque_launch
 from koalapy_adapters.batch.classify import NOT_HELD, check, failure, unreadable
-from koalapy_adapters.batch.pbs import ALWAYS, LOWEST_PRIORITY, clock, everywhere, submitted_id, whole_script
+from koalapy_adapters.batch.pbs import ALWAYS, LOWEST_PRIORITY, clock, everywhere, quoted, submitted_id, whole_script
 from koalapy_adapters.batch.pbs_codes import TORQUE
 from koalapy_adapters.batch.pbs_records import asked
 from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Description, JobStatus
@@ -198,7 +199,7 @@ def _shape(job: BatchJob) -> List[str]:
         shape += ":gpus=%d" % job.gpus
     if job.constraint:
         shape += ":" + one_line("constraint", job.constraint)
-    return ["-l " + shape, "-l walltime=" + clock(job.walltime_s)]
+    return ["-l " + shlex.quote(shape), "-l walltime=" + clock(job.walltime_s)]
 
 
 def _options(job: BatchJob) -> List[str]:
@@ -210,7 +211,7 @@ def _options(job: BatchJob) -> List[str]:
                 "Write what the cluster's scheduler takes instead into `native`, such as `-W x=QOS:high`.",
             )
     options = [
-        "%s %s" % (option, one_line(what, value))
+        "%s %s" % (option, quoted(what, value))
         for what, option, value in (("queue", "-q", job.queue), ("account", "-A", job.account))
         if value
     ]

@@ -5,7 +5,7 @@ import importlib
 from types import ModuleType
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
-from koalapy_adapters.batch.protocol import Argv, BatchSettings
+from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings
 from koalapy_adapters.errors import ClusterError, Result
 
 Json = Dict[str, Any]
@@ -77,6 +77,28 @@ def examiner(batch: str) -> Optional[ModuleType]:
         return importlib.import_module("koalapy_adapters.examination." + batch)
     except ImportError:
         return None
+
+
+def smallest_job(cluster: BatchSettings) -> BatchJob:
+    """A job of one processor for one minute with all that the grid file names. It is only checked, and never runs."""
+    return BatchJob(
+        tag="koala",
+        directory="/tmp",
+        command=["true"],
+        processors=1,
+        walltime_s=60,
+        queue=cluster.queue,
+        account=cluster.account,
+        qos=cluster.qos,
+        reservation=cluster.reservation,
+        constraint=cluster.constraint,
+        parallel_environment=cluster.parallel_environment,
+    )
+
+
+def from_stdin(argv: Argv, text: str) -> Argv:
+    """The command `argv` with this text as its standard input."""
+    return ["sh", "-c", 'text=$1; shift; printf %s "$text" | "$@"', "sh", text, *argv]
 
 
 def nearest(name: Optional[str], known: List[str], usual: List[str]) -> str:

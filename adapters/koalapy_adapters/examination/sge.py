@@ -4,14 +4,26 @@ import re
 import xml.etree.ElementTree as xml
 from typing import Any, Dict, List, Optional
 
+from koalapy_adapters.batch import sge
 from koalapy_adapters.batch.classify import check, unreadable
 from koalapy_adapters.batch.protocol import Argv, BatchSettings
 from koalapy_adapters.batch.sge_errors import REFUSALS, UNREACHABLE
 from koalapy_adapters.errors import Result
-from koalapy_adapters.examination.protocol import Environment, Lowest, Misnamed, Queue, Run, chosen, nearest
+from koalapy_adapters.examination.protocol import (
+    Environment,
+    Lowest,
+    Misnamed,
+    Queue,
+    Run,
+    chosen,
+    from_stdin,
+    nearest,
+    smallest_job,
+)
 
 COMMANDS = ["qconf"]
 
+_VERIFY = ["qsub", "-w", "v"]
 _ONE_HOST = "$pe_slots"  # the allocation rule that keeps a job on one node
 _CLOSING = {
     "d": "disabled",
@@ -66,20 +78,14 @@ def try_access(run: Run, cluster: BatchSettings) -> Optional[str]:
     """`qsub -w v` verifies, and submits nothing. First the parallel environment, which it does not look into."""
     if cluster.parallel_environment:
         check_environment(cluster, environments(run), chosen(queues(run, cluster), cluster))
-    result = run(access_argv(cluster))
+    result = run(access_argv(cluster))._replace(argv=_VERIFY)
     check(result, REFUSALS)
     return result.words
 
 
 def access_argv(cluster: BatchSettings) -> Argv:
-    wishes = [
-        [option, str(value)]
-        for option, value in (("-q", cluster.queue), ("-P", cluster.account), ("-ar", cluster.reservation))
-        if value
-    ]
-    if cluster.parallel_environment:
-        wishes.append(["-pe", cluster.parallel_environment, "1"])
-    return ["qsub", "-w", "v", "-b", "y", *[word for words in wishes for word in words], "/bin/true"]
+    """The command that has qsub read a script such as a job's, because a directive is not read as an argument is."""
+    return from_stdin(_VERIFY, sge.script(smallest_job(cluster)._replace(qos=None)))
 
 
 def check_environment(cluster: BatchSettings, known: List[Environment], queues: List[Queue]) -> None:

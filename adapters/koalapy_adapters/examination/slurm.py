@@ -3,18 +3,19 @@
 import re
 from typing import Any, Dict, List, Mapping, Optional
 
+from koalapy_adapters.batch import slurm
 from koalapy_adapters.batch.classify import check
 from koalapy_adapters.batch.protocol import Argv, BatchSettings
 from koalapy_adapters.batch.slurm_errors import REFUSALS, UNREACHABLE
 from koalapy_adapters.errors import Result
-from koalapy_adapters.examination.protocol import Lowest, Queue, Run, chosen
+from koalapy_adapters.examination.protocol import Lowest, Queue, Run, chosen, from_stdin, smallest_job
 
 COMMANDS = ["sinfo", "sbatch"]
 
 _FORMAT = "%R|%T"
 _LIVING = re.compile(r"(idle|mixed|allocated|completing|reserved|planned)[^*]*$")
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)$")
-_WISHES = ("account", "qos", "reservation", "constraint")
+_TEST = ["sbatch", "--test-only"]
 # By the grid file's keys; see sbatch(1), INPUT ENVIRONMENT VARIABLES. koalapy's own commands run without them.
 _PROFILE = {"queue": "SBATCH_PARTITION", "account": "SBATCH_ACCOUNT", "qos": "SBATCH_QOS"}
 
@@ -47,16 +48,14 @@ def profile(environment: Mapping[str, str]) -> Dict[str, str]:
 
 def try_access(run: Run, cluster: BatchSettings) -> Optional[str]:
     """`sbatch --test-only` looks at everything that a submit looks at, and submits nothing."""
-    result = run(access_argv(cluster))
+    result = run(access_argv(cluster))._replace(argv=_TEST)
     check(result, REFUSALS)
     return result.words
 
 
 def access_argv(cluster: BatchSettings) -> Argv:
-    wishes = ["--%s=%s" % (name, getattr(cluster, name)) for name in _WISHES if getattr(cluster, name)]
-    if cluster.queue:
-        wishes.append("--partition=" + cluster.queue)
-    return ["sbatch", "--test-only", "--ntasks=1", "--time=2", *wishes, "--wrap=true"]
+    """The command that has sbatch read a script such as a job's, because a directive is not read as an argument is."""
+    return from_stdin(_TEST, slurm.script(smallest_job(cluster)))
 
 
 def lowest(run: Run, cluster: BatchSettings) -> Optional[Lowest]:
