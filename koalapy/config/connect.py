@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import urllib.parse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -95,13 +96,25 @@ def parse_connect(text: str) -> Connection:
 def _ssh(text: str) -> Ssh:
     match = _SSH.fullmatch(text)
     if match is None:
+        if re.match(r"ssh://[^@/:\s]+@[^@/:\s]+@", text):
+            raise ConnectError("has two @", "Write %40 for the one of the user's name, as for OpenSSH.")
         if re.match(r"ssh://[^@/:\s]+:[^@/]*@", text):
             raise ConnectError("holds a password", "Remove it; koalapy logs in by key, or by agent.")
         raise ConnectError("is not an SSH host", "Write ssh://[user@]host[:port].")
     port = int(match["port"]) if match["port"] else None
     if port is not None and not 1 <= port <= 65_535:
         raise ConnectError(f"names port {port}", "Write a port from 1 to 65535.")
-    return Ssh(match["host"].strip("[]"), match["user"], port)
+    return Ssh(match["host"].strip("[]"), _decoded(match["user"]), port)
+
+
+def _decoded(user: str | None) -> str | None:
+    """Return the user's name with its %40 and the like as the signs that they stand for. Raises ConnectError."""
+    if user is None:
+        return None
+    name = urllib.parse.unquote(user, errors="replace")
+    if "%" in re.sub(r"%[0-9A-Fa-f]{2}", "", user) or not name.isprintable() or set("/:\ufffd") & set(name):
+        raise ConnectError(f"names no user by {user}", "Write %25 for a % of the name, and %40 for an @.")
+    return name
 
 
 def _local(text: str) -> Local:

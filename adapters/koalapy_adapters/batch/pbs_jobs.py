@@ -20,6 +20,7 @@ from koalapy_adapters.batch.protocol import (
 from koalapy_adapters.batch.text import is_tag
 from koalapy_adapters.errors import Result, UnreadableError
 
+_UNESCAPED = {ord(read): written for read, written in zip("\b\f\n\r\t", ("\\b", "\\f", "\\n", "\\r", "\\t"))}
 _ID = re.compile(r"[0-9]{1,18}(\[[0-9]*\])?(\.[\w.-]+)?\Z")
 
 
@@ -84,7 +85,7 @@ def _job(record: Record, result: Result, family: Family) -> Job:
         raise unreadable(result, "printed a job id that is none (%.100r)" % record.name)
     return Job(
         status=_status(record, result, family),
-        user=(word(record, "Job_Owner") or word(record, "euser")).partition("@")[0],
+        user=_user(record),
         queue=word(record, "queue"),
         processors=_processors(record, result),
         exec_host=word(record, "exec_host"),
@@ -93,6 +94,17 @@ def _job(record: Record, result: Result, family: Family) -> Job:
         nodes=max(1, number(record, "Resource_List.nodect", result, 1)),
         alone=_alone(record),
     )
+
+
+def _user(record: Record) -> str:
+    """The user of a job: what precedes the last @ of its owner, since a user's own name may have one.
+
+    PBS Pro 20 and before wrote `CORP\\bob` into JSON without an escape, where `\\b` is read as a control character.
+    """
+    owner, user = word(record, "Job_Owner"), word(record, "euser")
+    if owner and not owner.startswith(user + "@"):
+        user = owner.rpartition("@")[0] or owner
+    return user.translate(_UNESCAPED)
 
 
 def _sequence(batch_id: str) -> int:

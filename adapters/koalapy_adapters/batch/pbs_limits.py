@@ -41,7 +41,7 @@ def _left(place: Record, name: str, user: str, mine: int, everybodys: int) -> Li
 
     In `[u:PBS_GENERIC=64],[u:alice=8],[o:PBS_ALL=500]`, a user's own limit overrides the general one.
     """
-    limits = {(kind, who.strip()): int(most) for kind, who, most in _LIMIT.findall(word(place, name))}
+    limits = {(kind, who.strip().strip('"')): int(most) for kind, who, most in _LIMIT.findall(word(place, name))}
     own = limits.get(("u", user), limits.get(("u", "PBS_GENERIC")))
     overall = limits.get(("o", "PBS_ALL"))
     left = [] if own is None else [own - mine]

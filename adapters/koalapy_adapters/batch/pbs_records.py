@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 from xml.etree import ElementTree
 
 from koalapy_adapters.batch.classify import unreadable
@@ -11,8 +11,12 @@ from koalapy_adapters.errors import Result, UnreadableError
 # Attributes by name; a resource is `Resource_List.ncpus`, as in the text. Numbers are numbers in JSON only.
 Fields = Dict[str, Any]
 
-# One user's variables must not make the list unreadable: PBS Pro 19 and before wrote 007 and the like as they are.
+# A user's variables, which may have any text, also with line breaks, in them.
 _VARIABLES = re.compile(r'^([ \t]*)"Variable_List":\s*\{\n.*?\n\1\}(,?)$', re.MULTILINE | re.DOTALL)
+# The lines of PBS's JSON: the begin of a table, record or resource list, its end, and a value.
+_OPENS = re.compile(r'\s*(?:"([^"]*)"\s*:\s*)?\{\s*\Z')
+_CLOSES = re.compile(r"\s*\},?\s*\Z")
+_VALUE = re.compile(r'\s*"([^"]*)"\s*:\s*(".*"|\[.*\]|\{\}|[^"\s\[{][^"]*?)\s*,?\s*\Z')
 _HEADING = re.compile(r"(?:Job Id|Queue|Server):\s*(\S+)\s*\Z")
 _ATTRIBUTE = re.compile(r"(?: +|\t)([A-Za-z_][\w.-]*) = (.*)\Z", re.DOTALL)
 # XML 1.0 does not allow them, but anybody's job may bring them in.
@@ -81,11 +85,11 @@ def size(text: str) -> int:
 
 
 def _document(result: Result) -> Dict[str, Any]:
-    """The JSON object that a command printed. Raises UnreadableError if it printed none."""
+    """The JSON object that a command printed. Raises UnreadableError, without anybody's text, if it printed none."""
     try:
         found = _loaded(result.stdout)
     except (ValueError, RecursionError) as error:
-        raise unreadable(result, "printed JSON that cannot be read (%s)" % error) from error
+        raise unreadable(result._replace(stdout=""), "printed JSON that cannot be read (%s)" % error) from error
     if not isinstance(found, dict):
         raise unreadable(result, "printed JSON that is not an object")
     return found
@@ -114,13 +118,66 @@ def _records_of_json(result: Result, table: str) -> List[Record]:
 
 
 def _loaded(text: str) -> Any:
+    """The object of a text, which in PBS Pro 20 and before may be no JSON because of one value in one record.
+
+    They wrote backslashes and quotes of users as they are, and numbers such as 007. Raises ValueError.
+    """
+    try:
+        return json.loads(text, strict=False, object_pairs_hook=_joined)
+    except ValueError:
+        plain = _VARIABLES.sub(r'\1"Variable_List":{}\2', text)
+    try:
+        return json.loads(plain, strict=False, object_pairs_hook=_joined)
+    except ValueError:
+        return _by_lines(plain)
+
+
+def _joined(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    """An object with all values of a repeated key, as the text form has them: PBS repeats max_run for each limit."""
+    found: Dict[str, Any] = {}
+    for key, value in pairs:
+        before = found.get(key)
+        if isinstance(before, dict) and isinstance(value, dict):
+            value = dict(before, **value)
+        elif isinstance(before, str) and isinstance(value, str) and before != value:
+            value = before + "," + value
+        found[key] = value
+    return found
+
+
+def _by_lines(text: str) -> Dict[str, Any]:
+    """The object whose lines are laid out as PBS does it; each is read for itself. Several objects are one.
+
+    Raises ValueError for other lines. The error has the number of the line, not its text, which may be anybody's.
+    """
+    open_objects: List[Tuple[str, List[Tuple[str, Any]]]] = [("", [])]
+    for place, line in enumerate(text.splitlines(), 1):
+        value, opens = _VALUE.match(line), _OPENS.match(line)
+        if value:
+            open_objects[-1][1].append((value.group(1), _value(value.group(2))))
+        elif opens:
+            open_objects.append((opens.group(1) or "", []))
+        elif _CLOSES.match(line) and len(open_objects) > 1:
+            name, pairs = open_objects.pop()
+            open_objects[-1][1].append((name, _joined(pairs)))
+        elif line.strip():
+            raise ValueError("line %d is laid out in another way" % place)
+    documents = [value for name, value in open_objects[0][1] if not name and isinstance(value, dict)]
+    if len(open_objects) > 1 or not documents:
+        raise ValueError("it is cut off")
+    found: Dict[str, Any] = {}
+    for table, records_of in (item for document in documents for item in document.items()):
+        is_more = isinstance(found.get(table), dict) and isinstance(records_of, dict)
+        found[table] = dict(found[table], **records_of) if is_more else records_of
+    return found
+
+
+def _value(text: str) -> Any:
+    """A value; as its own text, without its quotes, if it is no JSON."""
     try:
         return json.loads(text, strict=False)
     except ValueError:
-        plain = _VARIABLES.sub(r'\1"Variable_List":{}\2', text)
-        if plain == text:
-            raise
-        return json.loads(plain, strict=False)
+        return text[1:-1].replace('\\"', '"') if text.startswith('"') else text
 
 
 def _flat(fields: Fields) -> Fields:
