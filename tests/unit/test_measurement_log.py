@@ -47,7 +47,7 @@ def test_each_kind_of_failure_is_logged_once_and_its_end_once() -> None:
     assert events == ["cluster_unmeasured", "cluster_unmeasured", "cluster_measured", "cluster_unmeasured"]
 
 
-def test_what_a_cluster_says_has_a_bound_in_the_log() -> None:
+def test_the_words_of_a_cluster_have_a_bound_in_the_log() -> None:
     huge = Reason("odd", "ours", "x" * 1_000_000, "", "y" * 1_000_000, 1, "z" * 1_000_000)
     (line,) = logged(failed(huge))
     assert len(str(line)) < 4000

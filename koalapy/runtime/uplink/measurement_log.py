@@ -12,7 +12,7 @@ _LONGEST = 1000  # characters of a text that comes from the cluster
 
 
 class MeasurementLog:
-    """What was logged last of one cluster. Only one thread at a time may call it."""
+    """The memory of what was logged last of one cluster. Only one thread at a time may call it."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
