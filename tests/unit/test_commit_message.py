@@ -1,13 +1,14 @@
 """`.ci/commit-message` accepts a plain imperative subject, and names what is wrong with another one."""
 
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tree_copy import ROOT, commit, git
 
-ROOT = Path(__file__).parents[2]
 CHECK = ROOT / ".ci" / "commit-message"
 SCISSORS = "# ------------------------ >8 ------------------------"
 
@@ -101,3 +102,31 @@ def test_git_runs_it_as_a_hook(tmp_path: Path) -> None:
     assert "begins with 'Changed'" in refused.stderr
     assert git("commit", "-q", "--allow-empty", "-m", "Change the clock").returncode == 0
     assert git("log", "--format=%s").stdout == "Change the clock\n"
+
+
+def test_ci_checks_the_messages_that_main_does_not_have(tmp_path: Path) -> None:
+    upstream, clone = tmp_path / "upstream", tmp_path / "clone"
+    for folder in (".ci", "tests"):
+        (upstream / folder).mkdir(parents=True)
+    for name in ("run", "commit-message"):
+        shutil.copy(ROOT / ".ci" / name, upstream / ".ci")
+    (upstream / "tests" / "run").write_text("#!/bin/sh\necho the tests\n")
+    (upstream / "tests" / "run").chmod(0o755)
+    git(upstream, "init", "--quiet", "--initial-branch=main")
+    commit(upstream, "The tree, by an old rule.")
+    git(tmp_path, "clone", "--quiet", str(upstream), str(clone))
+
+    def ci() -> subprocess.CompletedProcess[str]:
+        return subprocess.run([".ci/run"], cwd=clone, capture_output=True, text=True)
+
+    git(clone, "commit", "--quiet", "--allow-empty", "--message", "Fix a fault")
+    assert (ci().returncode, ci().stdout) == (0, "the tests\n")
+    git(clone, "commit", "--quiet", "--allow-empty", "--message", "Fixed a fault")
+    git(clone, "commit", "--quiet", "--allow-empty", "--message", "Fix another fault")
+    done = ci()
+    assert done.returncode == 1
+    assert not done.stdout
+    assert "begins with 'Fixed'" in done.stderr
+    assert done.stderr.endswith(" Fixed a fault\n")
+    git(clone, "update-ref", "-d", "refs/remotes/origin/main")  # then there is nothing to compare with
+    assert ci().stdout == "the tests\n"
