@@ -304,8 +304,8 @@ class Engine:
         core = self.core
         job = core.records.jobs[decision.job]
         match decision:
-            case Claim(_, allocation, patient):
-                claim.claim(core, now, job, allocation, patient)
+            case Claim(_, placement, patient):
+                claim.claim(core, now, job, placement, patient)
             case ClaimChoice(_, found, choice):
                 claim.claim_choice(core, now, job, found, choice)
             case EndChoices():

@@ -218,6 +218,13 @@ class SubmitsAnswer(TypedDict):
     """In the order of the jobs."""
 
 
+class Lack(Reason):
+    """Something that a cluster lacks for a component."""
+
+    component: int
+    cluster: str
+
+
 class CheckedJob(TypedDict):
     """A job that was checked, but not submitted."""
 
@@ -230,6 +237,8 @@ class CheckedJob(TypedDict):
     """Why it would fail at once."""
     unknown_clusters: list[str]
     """Clusters on which it depends, and whose size is not known now."""
+    lacks: list[Lack]
+    """Why it would wait, if too few clusters meet its requirements now: what each of the others lacks."""
 
 
 class CheckAnswer(TypedDict):
@@ -297,13 +306,6 @@ class ChangedAnswer(TypedDict):
     jobs: list[Job]
     refused: list[Refusal]
     """Jobs that do not exist or are in a state that does not allow it."""
-
-
-class Lack(Reason):
-    """Something that a cluster lacks for a component."""
-
-    component: int
-    cluster: str
 
 
 class NoMoreNodes(TypedDict):

@@ -2,19 +2,31 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 from koalapy.broker.availability import Availability, backlog_left
 from koalapy.broker.fit import misfit
-from koalapy.broker.groups import choices, is_spread
+from koalapy.broker.groups import choices, is_spread, of_choice
+from koalapy.broker.ranges import Components, most_that_fits
 from koalapy.broker.suitability import EVERY_CLUSTER, Ranks, Suitability
 from koalapy.information.commitments import processors_taken
 from koalapy.information.kis import ClusterSummary
 from koalapy.model.errors import Reason
+from koalapy.model.job import Choice
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.policies.placement import Demand, IdleCluster, PlacementChoice, PlacementPolicy
 
-# cluster of each component in order; None: an optional component that is left out
-Placement = tuple[str | None, ...]
+
+class Placement(NamedTuple):
+    """The cluster of each component in order, None for an optional one that is left out.
+
+    `request`: the one that is placed, with as many processors as its components get; one that may be spread has a
+    component for each of its clusters.
+    """
+
+    clusters: tuple[str | None, ...]
+    request: Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +44,26 @@ def find_placement(
 ) -> Placement | PolicyFailed | None:
     """Place a request on idle processors, all within one network unless its components do not communicate.
 
-    Optional components are omitted only if the job does not fit with them. A component with a rank gets the suitable
-    cluster of the best rank. Return None if the job does not fit. For a component that may be spread, the placement has
-    the clusters of the first choice.
+    Components with a range get the most processors with which the job fits. Optional components are omitted only if the
+    job does not fit with them. A component with a rank gets the suitable cluster of the best rank. Return None if the
+    job does not fit. For a component that may be spread, the placement has the clusters of the first choice.
     """
     if is_spread(request):
-        found = choices(request, availability, suitability)
-        return tuple([cluster for cluster, _ in found[0].clusters]) if found else None
+        groups = choices(request, availability, suitability)
+        return placement_on(request, groups[0]) if groups else None
+    networks = availability.networks(request)
     for components in _wanted(request):
-        for network in availability.networks(request):
-            answer = _place_within(components, network, policy, suitability)
-            if isinstance(answer, PolicyFailed):
-                return answer
-            if answer is not None:
-                return _placement_of(request, answer)
+        place = partial(_place, networks=networks, policy=policy, suitability=suitability)
+        found: tuple[Components, dict[int, str] | PolicyFailed] | None = most_that_fits(components, place)
+        if found is not None:
+            sized, answer = found
+            return answer if isinstance(answer, PolicyFailed) else _placement_of(request, sized, answer)
     return None
+
+
+def placement_on(request: Request, choice: Choice) -> Placement:
+    """Return the placement of a job of one component on a choice."""
+    return Placement(tuple([cluster for cluster, _ in choice.clusters]), of_choice(request, choice))
 
 
 def shortest_queue(
@@ -57,16 +74,15 @@ def shortest_queue(
 ) -> Placement | None:
     """Choose a batch queue for every component: the shortest suitable one that fits and whose backlog allows it.
 
-    Components that communicate go to one network. Of the networks that take all of them, the one whose longest chosen
-    queue is shortest is taken. Optional components are omitted only if no network takes them too. Return None if no
-    network takes the others.
+    Components with a range ask for the most processors that a queue takes. Components that communicate go to one
+    network. Of the networks that take all of them, the one whose longest chosen queue is shortest is taken. Optional
+    components are omitted only if no network takes them too. Return None if no network takes the others.
     """
     networks = Availability(summaries).without(excluded).networks(request)
     for components in _wanted(request):
-        chosen = [_queues_within(components, network, suitability) for network in networks]
-        found = [queues for queues in chosen if queues is not None]
-        if found:
-            return _placement_of(request, min(found, key=lambda queues: queues[0])[1])
+        found = most_that_fits(components, partial(_shortest_queues, networks=networks, suitability=suitability))
+        if found is not None:
+            return _placement_of(request, *found)
     return None
 
 
@@ -79,12 +95,25 @@ def _wanted(request: Request) -> list[dict[int, ComponentRequest]]:
     return [everything]
 
 
-def _placement_of(request: Request, placed: Mapping[int, str]) -> Placement:
-    return tuple([placed.get(index) for index in range(len(request.components))])
+def _placement_of(request: Request, components: Components, placed: Mapping[int, str]) -> Placement:
+    """Return the placement of these components. `placed`: the cluster of each."""
+    clusters = tuple([placed.get(index) for index in range(len(request.components))])
+    if all([request.components[index] is each for index, each in components.items()]):  # noqa: C419 — faster
+        return Placement(clusters, request)
+    sized = tuple([components.get(index, each) for index, each in enumerate(request.components)])
+    return Placement(clusters, replace(request, components=sized))
+
+
+def _shortest_queues(
+    components: Components, networks: Sequence[Availability], suitability: Suitability
+) -> dict[int, str] | None:
+    chosen = [_queues_within(components, network, suitability) for network in networks]
+    found = [queues for queues in chosen if queues is not None]
+    return min(found, key=lambda queues: queues[0])[1] if found else None
 
 
 def _queues_within(
-    components: Mapping[int, ComponentRequest], availability: Availability, suitability: Suitability
+    components: Components, availability: Availability, suitability: Suitability
 ) -> tuple[int, dict[int, str]] | None:
     """Return the length of the longest chosen queue, and the cluster of each component.
 
@@ -110,8 +139,19 @@ def _queues_within(
     return max((_queue_length(availability.usable[name]) for name in chosen.values()), default=0), chosen
 
 
+def _place(
+    components: Components, networks: Sequence[Availability], policy: PlacementPolicy, suitability: Suitability
+) -> dict[int, str] | PolicyFailed | None:
+    """Place the components within the first of the networks that they fit into."""
+    for network in networks:
+        answer = _place_within(components, network, policy, suitability)
+        if answer is not None:
+            return answer
+    return None
+
+
 def _place_within(
-    components: dict[int, ComponentRequest],
+    components: Components,
     availability: Availability,
     policy: PlacementPolicy,
     suitability: Suitability,

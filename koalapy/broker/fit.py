@@ -119,9 +119,13 @@ def misfits(
     summaries: Sequence[ClusterSummary],
     suitability: Suitability = EVERY_CLUSTER,
 ) -> list[Misfit]:
-    """Return, for `koala explain`, the misfit of each component on each cluster that it may use."""
+    """Return, for `koala explain`, the misfit of each component on each cluster that it may use.
+
+    A component with a range is there with the least processors that it takes.
+    """
     found = []
-    for index, component in components.items():
+    for index, wanted in components.items():
+        component = wanted.smallest()
         for summary in summaries:
             reason = _spread_misfit(component, summary) if component.spread else misfit(component, summary)
             if reason is None or reason.code in ("busy", "too_large", "smaller"):

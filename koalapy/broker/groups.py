@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from koalapy.broker.availability import Availability
 from koalapy.broker.fit import misfit
+from koalapy.broker.ranges import most_that_fits
 from koalapy.broker.suitability import Suitability
 from koalapy.information.commitments import processors_taken
 from koalapy.information.kis import ClusterSummary
@@ -85,10 +86,19 @@ def is_spread(request: Request) -> bool:
 def choices(request: Request, availability: Availability, suitability: Suitability) -> tuple[Choice, ...]:
     """Return the clusters or groups of clusters that the job's component fits on now, the first choice first.
 
-    The processors of a group are taken of its clusters in the order of their ranks. All its clusters are of one
-    network, unless the job's components do not communicate.
+    A component with a range gets the most processors with which it fits anywhere. Those of a group are taken of its
+    clusters in the order of their ranks. All its clusters are of one network, unless the job's components do not
+    communicate.
     """
     (component,) = request.components
+    found = most_that_fits({0: component}, lambda sized: _choices(request, sized[0], availability, suitability))
+    return () if found is None else found[1]
+
+
+def _choices(
+    request: Request, component: ComponentRequest, availability: Availability, suitability: Suitability
+) -> tuple[Choice, ...] | None:
+    """Return the choices for the component with just so many processors; None if there is none."""
     found: list[Choice] = []
     for candidates in _by_network(request, _candidates(component, availability, suitability)):
         if component.spread:
@@ -101,7 +111,7 @@ def choices(request: Request, availability: Availability, suitability: Suitabili
                 if each.free >= component.processors
             ]
     found.sort(key=lambda choice: (len(choice.clusters), _descending(choice.rank)))
-    return tuple(found[:MOST_CHOICES])
+    return tuple(found[:MOST_CHOICES]) or None
 
 
 def fits(request: Request, choice: Choice, availability: Availability) -> bool:
@@ -115,10 +125,15 @@ def fits(request: Request, choice: Choice, availability: Availability) -> bool:
 
 
 def of_choice(request: Request, choice: Choice) -> Request:
-    """Return the request with a component for each cluster of the choice; the same request for one cluster."""
+    """Return the request with the processors of the choice, and a component for each of its clusters.
+
+    A choice of one cluster with all processors that are wanted leaves the request as it is.
+    """
     (component,) = request.components
     if len(choice.clusters) == 1:
-        return request
+        ((_, processors),) = choice.clusters
+        sized = component if processors == component.processors else replace(component, processors=processors)
+        return request if sized is component else replace(request, components=(sized,))
     parts = [
         replace(component, cluster=cluster, processors=processors, spread=False, most=None, least=None)
         for cluster, processors in choice.clusters

@@ -18,6 +18,12 @@ class ComponentShape(NamedTuple):
     requirements: str = ""
     rank: str = ""
     spread: bool = False
+    least: int | None = None
+    unit: int = 1  # by which it may get fewer processors
+
+    @property
+    def needed(self) -> int:
+        return self.least or self.processors
 
 
 class Shape(NamedTuple):
@@ -54,6 +60,8 @@ def _component(component: ComponentRequest) -> ComponentShape:
         component.requirements,
         component.rank,
         component.spread,
+        component.least,
+        1 if component.least is None and not component.spread else component.unit,
     )
 
 
@@ -61,14 +69,14 @@ def _component(component: ComponentRequest) -> ComponentShape:
 def minimum_demand(shape: Shape) -> MinimumDemand:
     """Return the least demand of a shape, without its optional components."""
     if shape.components and shape.components[0].spread:
-        return MinimumDemand(1, (), ((1, shape.components[0].processors),))
+        return MinimumDemand(1, (), ((1, shape.components[0].needed),))
     needed = [each for each in shape.components if not each.optional]
-    sizes = sorted((each.processors for each in needed if each.cluster is None), reverse=True)
+    sizes = sorted((each.needed for each in needed if each.cluster is None), reverse=True)
     named: dict[str, int] = {}
     for each in needed:
         if each.cluster is not None:
-            named[each.cluster] = named.get(each.cluster, 0) + each.processors
-    return MinimumDemand(max((each.processors for each in needed), default=0), tuple(named.items()), _at_least(sizes))
+            named[each.cluster] = named.get(each.cluster, 0) + each.needed
+    return MinimumDemand(max((each.needed for each in needed), default=0), tuple(named.items()), _at_least(sizes))
 
 
 def _at_least(sizes: Iterable[int]) -> tuple[tuple[int, int], ...]:

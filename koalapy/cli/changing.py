@@ -192,6 +192,13 @@ def _print_checked_job(job: Document, source: str) -> None:
         out.print(counted_as(f"{job['parameters']:,}", "parameter"))
     if job["reason"]:
         print_error(error_of(job["reason"]))
+    elif job["lacks"]:
+        print_message("It would wait: the clusters that meet its requirements now are not enough.")
+        for each in job["lacks"]:
+            of = f" (component {each['component']})" if len(asked.get("components", ())) > 1 else ""
+            out.print(f"{each['cluster']}{of}: {each['message']} {each['advice']}".rstrip())
+        if job["unknown_clusters"]:
+            print_message(f"Not asked, since they cannot be reached now: {', '.join(job['unknown_clusters'])}.")
     elif job["fits"] == "unknown":
         why = f"{', '.join(job['unknown_clusters'])} cannot be asked now"
         if not job["unknown_clusters"] and at_sites:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from koalapy.attempts.directories import cluster_around
 from koalapy.attempts.submission import submit
-from koalapy.broker.groups import of_choice
+from koalapy.broker.broker import Placement, placement_on
 from koalapy.coallocation import choices
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
@@ -16,12 +16,15 @@ from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import Instant
 
 
-def claim(core: Core, now: Instant, job: Job, allocation: Sequence[str | None], patient: bool) -> None:
+def claim(core: Core, now: Instant, job: Job, placement: Placement, patient: bool) -> None:
     """Submit every placed component; optional components without a cluster do not take part in this try.
 
-    `allocation`: the cluster of each component, None for one without. `patient`: the job enters batch queues, without a
-    claim time-out. A job with a component that was tried too often (MAX_ATTEMPTS) fails instead.
+    `patient`: the job enters batch queues, without a claim time-out. A job with a component that was tried too often
+    (MAX_ATTEMPTS) fails instead.
     """
+    allocation, placed_request = placement
+    if placed_request is not job.request:
+        core.records.change(job, request=placed_request, written=job.written or job.request)
     numbers = [*job.numbers, *[0] * (len(allocation) - len(job.numbers))]  # also of components of its other choices
     attempts: list[Attempt | None] = [None] * len(allocation)
     placed: dict[str, str] = {}
@@ -50,13 +53,8 @@ def claim_choice(core: Core, now: Instant, job: Job, found: Sequence[Choice], ch
     if not job.choices:
         listed = [choices.described(each) for each in found]
         core.records.note(now, job.id, "choices_made", choice=choice + 1, choices=listed)
-    request = job.written or job.request
-    divided = of_choice(request, found[choice])
-    written = None if divided is request else request
-    core.records.change(
-        job, choices=choices.with_busy(found, choice), choice=choice, request=divided, written=written
-    )  # fmt: skip
-    claim(core, now, job, [cluster for cluster, _ in found[choice].clusters], False)
+    core.records.change(job, choices=choices.with_busy(found, choice), choice=choice)
+    claim(core, now, job, placement_on(job.request, found[choice]), False)
 
 
 def on_files_moved(core: Core, now: Instant, event: FilesMoved | FilesStaged) -> None:

@@ -1,25 +1,34 @@
-"""Constraints that give way: a job that does not get the processors that it wants asks for fewer, step by step.
+"""Constraints that give way: a job whose claim has failed asks for fewer processors, step by step.
 
-The agents of the multistage co-allocation service do so upon a failure (its section 3). Here a job also does so when it
-has waited for a while.
+So do the agents of the multistage co-allocation service upon a failure (its section 3). Here a job that has failed also
+does so whenever it has waited for a while. What a job gets is the most that is idle of what it asks for (see
+`koalapy.broker.ranges`).
 """
 
 from dataclasses import replace
 
 from koalapy.core.core import Core
 from koalapy.model.job import Job
+from koalapy.model.request import Request
 from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
 
 
 def lower(core: Core, now: Instant, job: Job, after: str) -> bool:
-    """Halve the processors of each component that allows it. `after`: what happened, for the history.
+    """Ask for half of the processors of each component that allows it. `after`: what happened, for the history.
 
-    A job on a group of clusters becomes one component again, and asks for fewer then. Its choices were of the number
-    before, so that it needs a new list. Returns False if no component allows fewer.
+    They are those with which the job was tried, which may be fewer than it asked for. A job on a group of clusters
+    becomes one component again, and asks for fewer then. Its choices were of the number before, so that it needs a new
+    list. Returns False if no component allows fewer.
     """
     whole = job.written or job.request
-    components = tuple([each.lowered() for each in whole.components])
+    tried = _tried(job, whole)
+    components = tuple(
+        [
+            each if each.least is None else replace(each, processors=processors).lowered()
+            for each, processors in zip(whole.components, tried, strict=True)
+        ]
+    )
     if components == whole.components:
         return False
     numbers = {
@@ -37,11 +46,23 @@ def lower(core: Core, now: Instant, job: Job, after: str) -> bool:
     return True
 
 
+def _tried(job: Job, whole: Request) -> list[int]:
+    """Return the processors of each component with which the job was tried last, else those that it asks for."""
+    if len(whole.components) > 1:
+        return [each.processors for each in job.request.components]
+    if job.choices:
+        return [sum(processors for _, processors in job.choices[job.choice].clusters)]
+    return [job.request.processors]
+
+
 def lowered_from(job: Job, settings: Settings) -> Instant | None:
-    """Return the instant from which a waiting job asks for fewer processors; None if it never does."""
-    if job.waiting_since is None or all(each.least is None for each in job.request.components):
+    """Return the instant from which a waiting job asks for fewer processors than after its last failed claim.
+
+    None if it never does.
+    """
+    if job.waiting_since is None or job.lowered_at is None:
         return None
     if all(each.lowered() is each for each in job.request.components):
         return None
     patience = settings.queue_after if job.request.relax_after is None else job.request.relax_after
-    return Instant(max(job.waiting_since, job.lowered_at or job.waiting_since) + patience)
+    return Instant(max(job.waiting_since, job.lowered_at) + patience)

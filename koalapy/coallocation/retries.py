@@ -164,8 +164,8 @@ def end_choices(core: Core, now: Instant, job: Job) -> None:
     if failures >= _max_failures(core, job)[0]:
         core.records.change(job, state=JobState.FAILED, finished_at=now)
         return core.records.note(now, job.id, "work_failed", **code_and_message(reason))
-    core.records.change(job, position=tail, overtaken=0, waiting_since=now, choices=(), choice=0)
     lower(core, now, job, "failure")
+    core.records.change(job, position=tail, overtaken=0, waiting_since=now, choices=(), choice=0)
     return None
 
 

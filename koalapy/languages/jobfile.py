@@ -396,7 +396,7 @@ class JobKeys(Section):
         tuple[Annotated[RetryOn, one_of(RetryOn)], ...], Field(strict=False), BeforeValidator(as_list)
     ] = Field(default=(RetryOn.LOST, RetryOn.KILLED), description="what is tried again")
     relax_after: Annotated[Span, lasting(SECOND)] | None = Field(
-        default=None, description="how long it waits for `want` processors before it asks for fewer; the queue_after"
+        default=None, description="after a failed claim, how long it waits before it asks for fewer; the queue_after"
     )
     on_error: Retrials | None = Field(
         default=None,

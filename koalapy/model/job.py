@@ -116,13 +116,14 @@ class Job:
     cluster is excluded for this job. `collecting`: its attempts have ended, and staged-out files are on their way.
     `patient`: it went into batch queues and has no claim time-out. `forced`: its user does not want to wait for
     clusters out of reach. `flow`: set for a flow, which has no attempts of its own. `part_of`: the flow whose job it
-    is. `lowered_at`: when it last asked for fewer processors than before. `choices`: the clusters or groups of clusters
-    on which it can run, in order; `choice`: the place of the one that is tried. `written`: the request as its user
-    wrote it, if `request` has a component for each cluster of that choice. `preempted`: running jobs were vacated or
-    suspended for it, and it was not released since. `sent`: set once it was sent to the site that its request names.
-    `released_before`: an earlier try was released. `suspended_for`: the job that has its processors meanwhile.
-    `suspensions`: how often it was suspended in this try. `revocations`: how often a lease on which it ran was taken
-    back. `setup_words`: of the last failure of a `setup`, without directories and numbers.
+    is. `lowered_at`: when it last asked for fewer processors than before. `choices`: the clusters or groups of
+    clusters on which it can run, in order; `choice`: the place of the one that is tried. `written`: the request as
+    its user wrote it, if `request` is what was placed of it: fewer processors, or a component for each cluster of
+    that choice. `preempted`: running jobs were vacated or suspended for it, and it was not released since. `sent`:
+    set once it was sent to the site that its request names. `released_before`: an earlier try was released.
+    `suspended_for`: the job that has its processors meanwhile. `suspensions`: how often it was suspended in this
+    try. `revocations`: how often a lease on which it ran was taken back. `setup_words`: of the last failure of a
+    `setup`, without directories and numbers.
     """
 
     id: JobId

@@ -256,9 +256,9 @@ def lease_network(borrow: Borrow | None, lender: str, number: int, length: int) 
 
 
 def wanted(request: Request, barrier_timeout: Duration) -> Wanted | Reason:
-    """Return what a lease for the whole job must have; or why no lease can serve it."""
+    """Return what a lease for the whole job must have, with its least processors; or why no lease can serve it."""
     reason = why_not_at_all(request) or next(filter(None, map(why_kept, request.components)), None)
-    return reason or wanted_for(request.components, request.processors, barrier_timeout)
+    return reason or wanted_for(request.components, request.smallest().processors, barrier_timeout)
 
 
 def wanted_for(components: Sequence[ComponentRequest], processors: int, barrier_timeout: Duration) -> Wanted:

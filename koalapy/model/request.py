@@ -123,8 +123,21 @@ class ComponentRequest:
         """
         if self.least is None or self.processors <= self.least:
             return self
-        unit = self.processors_per_node or self.threads_per_process
-        return replace(self, processors=max(self.least, self.processors // 2 // unit * unit))
+        return replace(self, processors=max(self.least, self.processors // 2 // self.unit * self.unit))
+
+    def smallest(self) -> "ComponentRequest":
+        """Return the component with as few processors as it allows; itself if it allows no fewer."""
+        return self if self.least is None or self.processors <= self.least else replace(self, processors=self.least)
+
+    @property
+    def sizes(self) -> range:
+        """The numbers of processors that it may get, the least first. Processes and nodes stay whole."""
+        return range(self.least or self.processors, self.processors + 1, self.unit)
+
+    @property
+    def unit(self) -> int:
+        """The processors of a node, or else of a process, none of which is divided."""
+        return self.processors_per_node or self.threads_per_process
 
     def processes(self, nodes: int) -> int:
         """Return the number of processes that the component starts on so many nodes."""
@@ -169,11 +182,11 @@ class Request:
     sweep of its one component; in arguments, environment and paths `{name}` stands for a parameter's value. `order`:
     the name of the policy that chooses the parameters that run next, '' for the grid file's. `keep_output`: None,
     until the job is submitted, for the grid file's; so is `notify`. `labels`: (key, value), each key once. `after`:
-    the jobs that must be done before it may begin, each once. `relax_after`: how long it waits for its processors
-    before it asks for fewer, None for the grid's `queue_after`. `retrials`: how often a claim that failed is tried
-    again, None for the grid file's maximum. `jobs`: set for a flow, which has no components of its own. `pilot`: set
-    for a pilot, whose program only waits. `interactive`: set for a job to whose first process a person may attach.
-    `site`: the neighbour that runs the job, or the flow of its `jobs`; None for this site.
+    the jobs that must be done before it may begin, each once. `relax_after`: how long it waits after a failed claim
+    before it asks for fewer processors, None for the grid's `queue_after`. `retrials`: how often a claim that
+    failed is tried again, None for the grid file's maximum. `jobs`: set for a flow, which has no components of its
+    own. `pilot`: set for a pilot, whose program only waits. `interactive`: set for a job to whose first process a
+    person may attach. `site`: the neighbour that runs the job, or the flow of its `jobs`; None for this site.
     `dttl`: over how many links neighbouring sites are asked for processors for it; None for the grid file's.
     """
 
@@ -213,6 +226,11 @@ class Request:
     @property
     def processors(self) -> int:
         return sum(component.processors for component in self.components)
+
+    def smallest(self) -> "Request":
+        """Return the request with as few processors as each component allows; itself if none allows fewer."""
+        components = tuple([each.smallest() for each in self.components])
+        return self if components == self.components else replace(self, components=components)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from koalapy.broker.availability import Availability
 from koalapy.coallocation.changeable import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
 from koalapy.driver import Delivery
 from koalapy.engine import Engine
@@ -222,8 +223,16 @@ class Service:
         for each in requests:
             self._prerequisites_done(each)
             look(each)
-        now = self._clock.now()
-        return self._loop.ask(lambda engine: [check(engine, now, each, self.placement) for each in requests])
+        now, ads = self._clock.now(), self.ads()
+        jobs = [each for request in requests for each in (request, *(job.request for job in request.jobs))]
+        asked = dict.fromkeys(question for each in jobs for question in matching.questions(each, ads))
+        answers = self._matchmaker.compare(list(asked)) if asked else []
+
+        def checked(engine: Engine) -> list[Checked]:
+            suitability = matching.compared(engine, now, answers)
+            return [check(engine, now, each, self.placement, suitability) for each in requests]
+
+        return self._loop.ask(checked)
 
     def match(self, request: Request) -> tuple[list[MatchedComponent], tuple[ClusterAd, ...]]:
         """Return where each component of a request fits now, and the ads that it was compared with.
@@ -241,7 +250,12 @@ class Service:
             raise (RequestError if failure.whose == "request" else OurError)(
                 failure.code, failure.message, failure.advice
             )
-        return self._loop.ask(lambda engine: matching.match(engine, now, request, answers)), ads
+
+        def matched(engine: Engine) -> list[MatchedComponent]:
+            availability = Availability(engine.summaries(now))
+            return matching.match(request, availability, self.placement, matching.compared(engine, now, answers))
+
+        return self._loop.ask(matched), ads
 
     def ads(self) -> tuple[ClusterAd, ...]:
         """Return the attributes of each cluster."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from koalapy.broker.availability import Availability
-from koalapy.broker.broker import Placement, PolicyFailed, shortest_queue
+from koalapy.broker.broker import Placement, PolicyFailed, placement_on, shortest_queue
 from koalapy.broker.fit import misfit, misfits
-from koalapy.broker.groups import choices, fits, has_choices, is_spread, of_choice
+from koalapy.broker.groups import choices, fits, has_choices, is_spread
 from koalapy.broker.placement_cache import PlacementCache
 from koalapy.broker.shape import Shape
 from koalapy.broker.suitability import EVERY_CLUSTER, Suitability
@@ -136,12 +136,11 @@ def schedule(
         if decision is None:
             continue
         if isinstance(decision, Claim):
-            availability = availability.after(decision.placement, waiting.job.request, decision.patient)
+            availability = availability.after(*decision.placement, decision.patient)
             ahead.overtake()
         elif isinstance(decision, ClaimChoice):
             chosen = decision.choices[decision.choice]
-            placement = tuple([cluster for cluster, _ in chosen.clusters])
-            availability = availability.after(placement, of_choice(waiting.job.request, chosen))
+            availability = availability.after(*placement_on(waiting.job.request, chosen))
             ahead.overtake()
         elif isinstance(decision, EndChoices):
             decisions.append(decision)
@@ -198,7 +197,7 @@ def _may_be_borrowed_in_part(request: Request, borrow: Borrow, availability: Ava
     """Return whether the clusters and a lease may serve the job together, as far as their sizes alone show that."""
     if why_not_at_all(request) is not None or (request.communication and not borrow.networks):
         return False
-    needed = [each for each in request.components if not each.optional]
+    needed = [each.smallest() for each in request.components if not each.optional]
     kept = [each for each in needed if why_kept(each) is not None]
     if len(kept) == len(needed) or (len(request.components) == 1 and not is_spread(request)):
         return False
@@ -272,7 +271,7 @@ def _stalled(
 
 def _smaller(request: Request, summaries: Sequence[ClusterSummary]) -> str:
     """Return the advice for a job that is too large. Splitting a component helps only if the sum fits the grid."""
-    if request.processors > sum((summary.whole or summary.size)[0] for summary in summaries):
+    if request.smallest().processors > sum((summary.whole or summary.size)[0] for summary in summaries):
         return "Ask for fewer processors: the whole grid has not as many."
     return "Ask for fewer processors, or split it into more components."
 
@@ -288,11 +287,13 @@ def too_large(request: Request, summaries: Sequence[ClusterSummary]) -> Reason:
     found = [
         each for each in misfits(dict(enumerate(request.components)), summaries) if each.reason.code == "too_large"
     ]
-    asked = " + ".join(str(component.processors) for component in request.components)
+    least = request.smallest()
+    asked = counted_as(" + ".join(str(component.processors) for component in least.components), "processor")
+    asked = asked if least is request else f"at least {asked}"
     which = f"component {found[0].component}" if found else "the job"
     return Reason(
         "too_large",
         "request",
-        f"{which[0].upper()}{which[1:]} never fits: the job asks for {counted_as(asked, 'processor')}; {sizes}.",
+        f"{which[0].upper()}{which[1:]} never fits: the job asks for {asked}; {sizes}.",
         _smaller(request, summaries),
     )

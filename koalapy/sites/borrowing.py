@@ -296,7 +296,7 @@ def _first(core: Core, now: Instant, job: Job, asks: list[Ask], excluded: set[st
 def _in_order(core: Core, now: Instant) -> list[Job]:
     """Return the waiting jobs for which neighbours may be asked, in the order of the policy."""
     jobs = [core.queue.at(position).job for position in core.queue.order[:_MOST_JOBS]]
-    shown = [WaitingRequest(each.request.processors, at) for at, each in enumerate(jobs)]
+    shown = [WaitingRequest(each.request.smallest().processors, at) for at, each in enumerate(jobs)]
     policy = core.neighbours.policies.delegation
     ordered, wrong = call_policy(partial(sorted, shown, key=policy), lambda found: "", shown)
     if wrong and jobs:

@@ -4,13 +4,13 @@ Nothing is held for the job meanwhile: the part is what it lacks now. The broker
 fit beside a lease of some size. So its policy places the job once that lease is there.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
 from koalapy.broker.availability import Availability
-from koalapy.broker.broker import PolicyFailed, find_placement
-from koalapy.broker.groups import choices, free_for, is_spread, of_choice
+from koalapy.broker.broker import Placement, find_placement
+from koalapy.broker.groups import free_for, is_spread
 from koalapy.broker.suitability import EVERY_CLUSTER, Suitability
 from koalapy.information.kis import ClusterSummary
 from koalapy.model.cluster import ClusterSettings
@@ -53,9 +53,10 @@ def smallest_part(
 ) -> Part | None:
     """Return the part with the fewest processors beside which the job fits on its site's own clusters.
 
-    None if there is none of at most `most` processors, if the job would fit without any, or if nothing of it would be
-    kept. `network`: that of the lease.
+    Components with a range ask for their least processors. None if each part has more than `most` processors, if the
+    job would fit without any, or if nothing of it would be kept. `network`: that of the lease.
     """
+    request = request.smallest()
     if not is_divisible(request) or _place(request, own, policy, suitability) is not None:
         return None
     sizes = _sizes_of_spread(request, own, network) if is_spread(request) else _sizes(request, own)
@@ -78,17 +79,17 @@ def part_of(
 ) -> Part | None:
     """Return the part that a lease of so many processors serves; None if the job does not fit beside it."""
     beside = Availability([*own.summaries, a_lease(network, processors)])
-    found = _place(request, beside, policy, suitability)
+    found = _place(request.smallest(), beside, policy, suitability)
     if found is None:
         return None
-    divided, placement = found
+    placement, divided = found
     there = [index for index, cluster in enumerate(placement) if cluster == LEASE]
     if not there or not all(_is_lendable(divided.components[index]) for index in there):
         return None
     kept = tuple([None if cluster == LEASE else cluster for cluster in placement])
     return Part(
         processors=sum([divided.components[index].processors for index in there]),
-        components=tuple(there) if divided is request else (0,),
+        components=(0,) if is_spread(request) else tuple(there),
         kept=tuple(dict.fromkeys([each for each in kept if each is not None])),
         left=own.after(kept, divided),
     )
@@ -105,13 +106,10 @@ def a_lease(network: str, processors: int) -> ClusterSummary:
 
 def _place(
     request: Request, availability: Availability, policy: PlacementPolicy, suitability: Suitability
-) -> tuple[Request, Sequence[str | None]] | None:
-    """Return the request, divided if it may be, and the cluster of each component; None if it does not fit."""
-    if is_spread(request):
-        found = choices(request, availability, suitability)
-        return (of_choice(request, found[0]), [cluster for cluster, _ in found[0].clusters]) if found else None
+) -> Placement | None:
+    """Return the placement; None if the job does not fit."""
     placement = find_placement(request, availability, policy, suitability)
-    return None if placement is None or isinstance(placement, PolicyFailed) else (request, placement)
+    return placement if isinstance(placement, Placement) else None
 
 
 def _is_lendable(component: ComponentRequest) -> bool:

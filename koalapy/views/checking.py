@@ -6,14 +6,18 @@ from enum import StrEnum
 
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import PolicyFailed, find_placement
+from koalapy.broker.fit import Misfit
 from koalapy.broker.placement_cache import PlacementCache
 from koalapy.broker.shape import shape_of
+from koalapy.broker.suitability import EVERY_CLUSTER, Suitability
 from koalapy.engine import Engine
 from koalapy.model.errors import Reason
+from koalapy.model.matching import job_ad
 from koalapy.model.request import Request
 from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.scheduler.schedule import may_be_borrowed, too_large
+from koalapy.views.matching import match
 
 
 class Fits(StrEnum):
@@ -28,25 +32,32 @@ class Fits(StrEnum):
 class Checked:
     """A checked job. `reason`: why it would fail at once.
 
-    `unknown_clusters`: those on which it depends, and whose size is not known.
+    `unknown_clusters`: those on which it depends, and whose size is not known. `lacks`: what each of the others
+    lacks, if too few meet its requirements, so that it would wait.
     """
 
     request: Request
     fits: Fits
     reason: Reason | None = None
     unknown_clusters: tuple[str, ...] = ()
+    lacks: tuple[Misfit, ...] = ()
 
 
-def check(engine: Engine, now: Instant, request: Request, policy: PlacementPolicy) -> Checked:
+def check(
+    engine: Engine, now: Instant, request: Request, policy: PlacementPolicy, suitability: Suitability = EVERY_CLUSTER
+) -> Checked:
     """Check a request against the clusters as the engine knows them, without their load."""
     if request.parameters is not None:
         return _check_sweep(engine, request)
     if request.site is not None:
         return Checked(request, Fits.UNKNOWN)
     if request.jobs:
-        return _check_flow(request, [check(engine, now, each.request, policy) for each in request.jobs])
+        return _check_flow(request, [check(engine, now, each.request, policy, suitability) for each in request.jobs])
+    if failures := [why for each in request.components if (why := suitability.failure(each)) is not None]:
+        return Checked(request, Fits.NEVER, failures[0])
     availability = Availability(engine.summaries(now))
-    answer = find_placement(request, availability.whole(), policy)
+    whole = availability.whole()
+    answer = find_placement(request, whole, policy, suitability)
     if isinstance(answer, PolicyFailed):
         return Checked(request, Fits.NEVER, answer.reason)
     if answer is not None:
@@ -61,7 +72,10 @@ def check(engine: Engine, now: Instant, request: Request, policy: PlacementPolic
         for summary in availability.summaries
         if summary.name in doubtful and (None in named or summary.name in named)
     )
-    return Checked(request, Fits.UNKNOWN, unknown_clusters=unknown_clusters)
+    compared = [each for each in match(request, whole, policy, suitability) if job_ad(each.request) is not None]
+    unplaced = [each for each in compared if not each.choices] or compared
+    unsuited = tuple([misfit for each in unplaced for misfit in each.others])
+    return Checked(request, Fits.UNKNOWN, unknown_clusters=unknown_clusters, lacks=unsuited)
 
 
 def _check_flow(request: Request, found: Sequence[Checked]) -> Checked:
@@ -72,7 +86,13 @@ def _check_flow(request: Request, found: Sequence[Checked]) -> Checked:
             return Checked(request, Fits.NEVER, what)
     unknown_clusters = tuple(dict.fromkeys(name for each in found for name in each.unknown_clusters))
     doubtful = unknown_clusters or any(each.fits is Fits.UNKNOWN for each in found)
-    return Checked(request, Fits.UNKNOWN if doubtful else Fits.YES, unknown_clusters=unknown_clusters)
+    unsuited = tuple([_in_flow(each.request, misfit) for each in found for misfit in each.lacks])
+    fits = Fits.UNKNOWN if doubtful else Fits.YES
+    return Checked(request, fits, unknown_clusters=unknown_clusters, lacks=unsuited)
+
+
+def _in_flow(request: Request, misfit: Misfit) -> Misfit:
+    return replace(misfit, reason=replace(misfit.reason, message=f"for job {request.name}: {misfit.reason.message}"))
 
 
 def _check_sweep(engine: Engine, request: Request) -> Checked:

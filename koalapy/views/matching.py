@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from koalapy.broker.availability import Availability
+from koalapy.broker.broker import Placement, find_placement
 from koalapy.broker.fit import Misfit, misfit
-from koalapy.broker.groups import choices, free_for
+from koalapy.broker.groups import choices, free_for, is_spread
 from koalapy.broker.suitability import Suitability
 from koalapy.core.matching import Matching
 from koalapy.engine import Engine
@@ -17,6 +18,7 @@ from koalapy.model.job import Choice
 from koalapy.model.matching import Answer, ClusterAd, Question, job_ad
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.units import Instant
+from koalapy.policies.placement import PlacementPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +47,31 @@ def questions(request: Request, clusters: tuple[ClusterAd, ...]) -> list[Questio
     return [Question(each, clusters) for each in found]
 
 
-def match(engine: Engine, now: Instant, request: Request, answers: Iterable[Answer]) -> list[MatchedComponent]:
-    """Match each component by itself with the present clusters. `answers`: those to `questions`.
-
-    A component that nothing fits on now, and that allows fewer processors, is matched with fewer, step by step.
-    """
-    summaries = engine.summaries(now)
+def compared(engine: Engine, now: Instant, answers: Iterable[Answer]) -> Suitability:
+    """Return which of the present clusters suit, by the answers to `questions`."""
     matching = Matching()
-    matching.look(engine.core.information.clusters, summaries)
+    matching.look(engine.core.information.clusters, engine.summaries(now))
     matching.take(now, answers)
-    suitability, availability = matching.at(now), Availability(summaries)
+    return matching.at(now)
+
+
+def match(
+    request: Request, availability: Availability, policy: PlacementPolicy, suitability: Suitability
+) -> list[MatchedComponent]:
+    """Match each component by itself with the clusters.
+
+    A component with a range is matched with the processors that it would get in its job. If the job as a whole does not
+    fit, it is matched with the most that it would get alone.
+    """
+    whole = find_placement(request, availability, policy, suitability)
+    placed = whole.request if isinstance(whole, Placement) and not is_spread(request) else request
+    summaries = availability.summaries
     found = []
-    for index, wanted in enumerate(request.components):
-        component, chosen = _most_that_fits(request, wanted, availability, suitability)
+    for index, wanted in enumerate(placed.components):
+        chosen = choices(replace(request, components=(wanted,)), availability, suitability)
+        component = wanted.smallest()
+        if chosen:
+            component = replace(wanted, processors=sum(processors for _, processors in chosen[0].clusters))
         named = {cluster for each in chosen for cluster, _ in each.clusters}
         others = [
             Misfit(each.name, index, suitability.why_not(component, each.name) or _why_alone_not(component, each))
@@ -67,18 +81,6 @@ def match(engine: Engine, now: Instant, request: Request, answers: Iterable[Answ
         free = {each.name: free_for(component, each) if component.spread else each.idle for each in summaries}
         found.append(MatchedComponent(index, component, chosen, free, tuple(others)))
     return found
-
-
-def _most_that_fits(
-    request: Request, component: ComponentRequest, availability: Availability, suitability: Suitability
-) -> tuple[ComponentRequest, tuple[Choice, ...]]:
-    """Return the component with the most processors for which there are choices, and these; else as it is lowered."""
-    while True:
-        found = choices(replace(request, components=(component,)), availability, suitability)
-        lowered = component.lowered()
-        if found or lowered is component:
-            return component, found
-        component = lowered
 
 
 def _why_alone_not(component: ComponentRequest, summary: ClusterSummary) -> Reason:

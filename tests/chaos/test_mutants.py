@@ -394,7 +394,8 @@ def _batch_queues_of_one_job_may_be_in_two_networks() -> Any:
     real = schedule.shortest_queue
 
     def shortest_queue(request: Any, views: Any, *others: Any) -> Any:
-        return real(replace(request, communication=False), views, *others)
+        found = real(replace(request, communication=False), views, *others)
+        return found and found._replace(request=request)
 
     return patch.object(schedule, "shortest_queue", shortest_queue)
 
@@ -478,7 +479,7 @@ def _optional_components_need_a_batch_queue_too() -> Any:
 
     def shortest_queue(request: Any, views: Any, *others: Any) -> Any:
         found = real(request, views, *others)
-        return None if found is not None and None in found else found
+        return None if found is not None and None in found.clusters else found
 
     return patch.object(schedule, "shortest_queue", shortest_queue)
 

@@ -4,7 +4,7 @@ import pytest
 from koalapy_adapters.batch.protocol import Capacity
 
 from koalapy.broker.availability import Availability
-from koalapy.broker.broker import find_placement
+from koalapy.broker.broker import Placement, PolicyFailed, find_placement
 from koalapy.broker.fit import misfit
 from koalapy.information.kis import ClusterSummary
 from koalapy.model.cluster import ClusterSettings, ClusterState
@@ -29,7 +29,11 @@ def component(processors: int, cluster: str | None = None) -> ComponentRequest:
 
 
 def placed(summaries: list[ClusterSummary], *components: ComponentRequest) -> object:
-    return find_placement(Request(name="job", components=components), Availability(summaries), worst_fit)
+    return clusters_of(find_placement(Request(name="job", components=components), Availability(summaries), worst_fit))
+
+
+def clusters_of(found: Placement | PolicyFailed | None) -> tuple[str | None, ...] | None:
+    return found.clusters if isinstance(found, Placement) else None
 
 
 @pytest.mark.parametrize(("processors", "code"), [(4, None), (3, None), (5, "too_large"), (17, "too_large")])
@@ -57,7 +61,8 @@ def test_a_component_goes_to_the_cluster_that_can_give_it_all() -> None:
 
 def test_an_empty_cluster_gives_its_largest() -> None:
     empty = Availability([summary("a", 4, 0)]).emptied()
-    assert find_placement(Request(name="job", components=(component(4),)), empty, worst_fit) == ("a",)
+    found = find_placement(Request(name="job", components=(component(4),)), empty, worst_fit)
+    assert clusters_of(found) == ("a",)
     assert find_placement(Request(name="job", components=(component(5),)), empty, worst_fit) is None
 
 

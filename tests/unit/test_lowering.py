@@ -1,4 +1,4 @@
-"""Jobs that ask for fewer processors: after a failed claim, and after a time; told in their history."""
+"""Jobs that ask for fewer processors after a failed claim, and then after a time; told in their history."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from job_languages import read_rsl
 from koalapy.languages.mapping import job_mapping
 from koalapy.languages.native import from_mapping
 from koalapy.model.errors import RequestError
-from koalapy.model.events import SubmissionFailed
+from koalapy.model.events import ClusterMeasured, SubmissionFailed
 from koalapy.model.identity import JobId
-from koalapy.model.request import ComponentRequest, WhenBusy
+from koalapy.model.request import ComponentRequest
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.runtime.resubmission import request_again
@@ -49,20 +49,45 @@ def test_after_each_failed_claim_the_job_asks_for_half_down_to_the_least(play: P
     assert request_again(play.job(job)).components[0].processors == 16
 
 
-def test_a_job_that_waits_asks_for_fewer_after_a_time_and_then_starts(play: Play) -> None:
+def test_half_of_what_a_job_got_is_asked_for_after_its_claim_has_failed(play: Play) -> None:
     play.measure(alpha=26, beta=16, gamma=16)
-    job = play.submit(adaptive(16, 4), relax_after=Duration(30 * SECOND), when_busy=WhenBusy.WAIT)
-    assert play.job(job).state is JobState.WAITING
+    job = play.submit(adaptive(16, 1))
+    assert asked(play, job) == [6]
+    play.apply(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE))
+    play.obey()
+    assert asked(play, job) == [3]
+    assert request_again(play.job(job)).components[0].processors == 16
+
+
+def test_a_job_that_has_failed_asks_for_fewer_whenever_it_has_waited_and_then_gets_no_more(play: Play) -> None:
+    job = play.submit(adaptive(16, 2), relax_after=Duration(30 * SECOND), retrials=9)
+    play.apply(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE), *full(play))
+    play.obey()
+    assert (play.job(job).state, asked(play, job)) == (JobState.WAITING, [8])
     assert play.engine.next_wakeup() is not None
     for processors in (8, 4):
-        play.measure(alpha=26, beta=16, gamma=16)
+        play.apply(*full(play))
         play.apply(after=Duration(29 * SECOND))
-        assert asked(play, job) == [processors * 2]
-        play.measure(alpha=26, beta=16, gamma=16)
-        play.apply(after=Duration(2 * SECOND))
         assert asked(play, job) == [processors]
-    assert play.job(job).state is JobState.CLAIMING
-    assert "since it has waited long enough" in reported(play, job)[0]
+        play.apply(*full(play))
+        play.apply(after=Duration(2 * SECOND))
+    assert "since it has waited long enough" in reported(play, job)[-1]
+    play.measure()
+    assert (play.job(job).state, asked(play, job)) == (JobState.CLAIMING, [2])
+
+
+def test_time_alone_takes_nothing_from_a_job_that_has_not_failed(play: Play) -> None:
+    play.apply(*full(play))
+    job = play.submit(adaptive(16, 4), relax_after=Duration(SECOND))
+    play.apply(after=Duration(MINUTE))
+    assert (play.job(job).state, asked(play, job)) == (JobState.WAITING, [16])
+    play.measure(alpha=26, beta=16, gamma=16)
+    assert (play.job(job).state, asked(play, job)) == (JobState.CLAIMING, [6])
+    assert reported(play, job) == []
+
+
+def full(play: Play) -> list[ClusterMeasured]:
+    return [play.measurement(name, others=size) for name, size in play.sizes.items()]
 
 
 def test_a_job_that_gets_what_it_wants_keeps_it(play: Play) -> None:

@@ -382,18 +382,16 @@ def test_a_group_that_was_refused_everywhere_asks_for_fewer_processors_as_one_co
     check(game)
 
 
-def test_a_job_for_which_no_group_is_large_enough_asks_for_fewer_after_a_time() -> None:
+def test_a_job_for_which_no_group_has_all_takes_what_the_largest_group_has() -> None:
     game = Play()
     game.measure(alpha=28, beta=12, gamma=12)
-    job = game.submit(
-        component(16, requirements=LINUX, spread=True, most=16, least=4), relax_after=Duration(MINUTE // 2)
-    )
+    job = game.submit(component(16, requirements=LINUX, spread=True, most=16, least=4))
     answer(game, {"alpha": None, "beta": None, "gamma": None})
-    assert game.job(job).state is JobState.WAITING
-    game.measure(alpha=28, beta=12, gamma=12)
-    game.apply(after=Duration(MINUTE // 2))
-    assert sum(each.processors for each in game.job(job).present) == 8
-    assert len([line for line in game.history if line.kind == "job_lowered"]) == 1
+    assert sum(each.processors for each in game.job(job).present) == 12
+    written = game.job(job).written
+    assert written is not None
+    assert written.components[0].processors == 16
+    assert [line for line in game.history if line.kind == "job_lowered"] == []
     check(game)
 
 

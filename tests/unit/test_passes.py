@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from engine_play import BUSY_QUEUE, INSTANCE, Play, component, grid, make
 
+from koalapy.broker.broker import Placement
 from koalapy.core.wait_queue import WaitQueue
 from koalapy.engine import Engine
 from koalapy.information.kis import Information
@@ -25,6 +26,10 @@ from koalapy.scheduler.schedule import Claim, Decision, Policies
 
 NOW = Instant(1_000)
 ONE = grid(ClusterSettings(name="alpha", batch="slurm"))
+
+
+def claim_of(number: int, processors: int) -> Claim:
+    return Claim(JobId(number), Placement(("alpha",), job(number, processors).request))
 
 
 class Stand:
@@ -87,7 +92,7 @@ def test_where_jobs_may_pass_only_who_has_come_is_looked_at() -> None:
     assert stand.decide() == []
     assert stand.asked == 1, "whether the new one would ever fit"
     stand.enter(10, processors=8)
-    assert stand.decide() == [Claim(JobId(10), ("alpha",)), Overtaken(JobId(1), 1)]
+    assert stand.decide() == [claim_of(10, 8), Overtaken(JobId(1), 1)]
 
 
 def test_measurements_that_show_the_same_room_decide_nothing() -> None:
@@ -105,9 +110,9 @@ def test_room_that_a_claim_was_to_take_and_did_not_is_there_for_others() -> None
     stand = Stand()
     stand.measure(idle=8)
     stand.enter(1, processors=8)
-    assert stand.decide() == [Claim(JobId(1), ("alpha",))]
+    assert stand.decide() == [claim_of(1, 8)]
     stand.enter(2, processors=8)
-    assert stand.decide() == [Claim(JobId(2), ("alpha",))], "nothing was promised to the first"
+    assert stand.decide() == [claim_of(2, 8)], "nothing was promised to the first"
 
 
 def test_a_claim_that_cannot_be_made_takes_nothing() -> None:

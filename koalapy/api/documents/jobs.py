@@ -8,6 +8,7 @@ from koalapy.api.documents.errors import reason
 from koalapy.api.documents.fields import optional_instant
 from koalapy.api.documents.matching import choice
 from koalapy.api.documents.sweeps import progress
+from koalapy.broker.fit import Misfit
 from koalapy.coallocation.changeable import Changed
 from koalapy.languages.mapping import job_mapping
 from koalapy.model.flow import Flow
@@ -200,10 +201,15 @@ def checked(found: Sequence[Checked]) -> answers.CheckAnswer:
                 "fits": cast(Fits, str(each.fits)),
                 "reason": reason(each.reason) if each.reason else None,
                 "unknown_clusters": list(each.unknown_clusters),
+                "lacks": _lacks(each.lacks),
             }
             for each in found
         ],
     }
+
+
+def _lacks(found: Iterable[Misfit]) -> list[answers.Lack]:
+    return [{"component": each.component, "cluster": each.cluster, **reason(each.reason)} for each in found]
 
 
 def submitted_many(ids: Sequence[int]) -> answers.SubmitsAnswer:
@@ -260,7 +266,7 @@ def explanation(found: Explanation, history: Iterable[History] = ()) -> answers.
 
     `history`: that of a final job; its notes name files that were not fetched.
     """
-    work, lacks = found.work, found.lacks
+    work = found.work
     return {
         "schema": "koala.explain/1",
         "id": work.id,
@@ -268,7 +274,7 @@ def explanation(found: Explanation, history: Iterable[History] = ()) -> answers.
         "summary": summary(found),
         "notes": notes_of(history),
         "reason": reason(work.reason) if work.reason else None,
-        "lacks": [{"component": each.component, "cluster": each.cluster, **reason(each.reason)} for each in lacks],
+        "lacks": _lacks(found.lacks),
         "not_borrowed": [{"site": site, "reason": reason} for site, reason in found.not_borrowed.items()],
         "no_more_nodes": [{"cluster": cluster, "reason": reason} for cluster, reason in found.no_more_nodes.items()],
     }

@@ -39,8 +39,9 @@ class Choices:
         promise(not skipped and chosen.refused is None, Promise.CHOICES, "job", job.id, "leaves out a choice")
         claimed = tuple((each.cluster, each.processors) for each in job.present)
         promise(claimed == chosen.clusters, Promise.CHOICES, "job", job.id, "is claimed on", claimed, "of", chosen)
-        asked, given = (job.written or job.request).processors, sum(count for _, count in chosen.clusters)
-        promise(given == asked, Promise.CHOICES, "job", job.id, "gets", given, "of", asked, "processors")
+        asked, given = job.written or job.request, sum(count for _, count in chosen.clusters)
+        enough = asked.smallest().processors <= given <= asked.processors
+        promise(enough, Promise.CHOICES, "job", job.id, "gets", given, "of", asked.processors, "processors")
         ordered = all(_key(one) <= _key(other) for one, other in zip(job.choices, job.choices[1:], strict=False))
         promise(ordered, Promise.CHOICES, "job", job.id, "has choices out of order")
 

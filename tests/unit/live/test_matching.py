@@ -117,6 +117,37 @@ def test_explain_and_match_name_the_attribute_that_no_cluster_has(matched: Any) 
     assert matched("cancel", identity).status == 0
 
 
+def test_a_check_of_requirements_that_no_cluster_meets_has_the_words_of_a_match(matched: Any) -> None:
+    path = job_file(matched, GROUP.replace('OpSys == "Linux"', 'OpSys == "Plan9"'))
+    answer, listed = matched("submit", "--check", path), matched("match", path).out.splitlines()
+    assert answer.status == 0, answer
+    assert "It would wait: the clusters that meet its requirements now are not enough." in answer.err
+    assert [line for line in answer.out.splitlines() if "requirements." in line] == listed[1:]
+    assert len(listed) == 5
+    found = matched("submit", "--check", "--json", path).document
+    openapi.check(found)
+    assert [each["code"] for each in found["jobs"][0]["lacks"]] == ["no_match"] * 4
+    found = matched("submit", "--check", "--json", job_file(matched, GROUP)).document
+    assert (found["jobs"][0]["fits"], found["jobs"][0]["lacks"]) == ("yes", [])
+
+
+def test_a_range_takes_what_a_match_lists(matched: Any) -> None:
+    """No cluster and no group has 20 processors of clusters that suit, but one group has 18."""
+    path = job_file(matched, GROUP.replace("processors: 6", "processors: {want: 20, least: 4}"))
+    (component,) = matched("match", path, "--json").document["components"]
+    assert component["processors"] == 18
+    clusters = [[each["cluster"], each["processors"]] for each in component["choices"][0]["clusters"]]
+    identity = matched("submit", path, "--json").document["id"]
+    matched.until(lambda: lists_of(matched, identity))
+    assert lists_of(matched, identity)[0]["choices"][0]["clusters"] == clusters
+    assert matched("cancel", identity).status == 0
+
+
+def lists_of(matched: Any, job: int) -> list[Document]:
+    """The lists of choices that were made for the job, in their order."""
+    return [each for each in matched("show", job, "--json").document["events"] if each["kind"] == "choices_made"]
+
+
 def test_a_job_in_jdl_runs(matched: Any) -> None:
     text = """\
 # One processor
