@@ -154,6 +154,24 @@ def test_the_batch_systems_sigterm_stops_the_program_too(world: Any, await_that:
     assert (attempt.record()["ending"], attempt.record()["error"]["code"]) == ("killed", "signalled")
 
 
+def test_the_batch_systems_sigterm_may_reach_the_programs_child_before_the_wrapper(
+    world: Any, await_that: Await
+) -> None:
+    """The shell then exits with 143 by itself, without a signal of its own."""
+    program = f"{WRITES_PID}sleep 600 & echo $! >started; mv started child; wait $!"
+    relay, attempt = world.relay(), world.attempt(program, grace=60.0)
+    at_work(relay, attempt, await_that)
+    child = attempt.path / "work/child"
+    await_that(child.exists)
+    shell = int((attempt.path / "work/pid.0").read_text())
+    os.kill(int(child.read_text()), signal.SIGTERM)
+    await_that(lambda: not Path(f"/proc/{shell}").exists())
+    attempt.wrapper.terminate()
+    attempt.wait()
+    record = attempt.record()
+    assert (record["ending"], record["error"]["code"], record["exit_status"]) == ("killed", "signalled", 143)
+
+
 def test_a_sigterm_to_the_agent_alone_stops_the_program_too(world: Any, await_that: Await) -> None:
     relay, attempt = world.relay(), world.attempt(WRITES_PID + FOREVER)
     at_work(relay, attempt, await_that)

@@ -11,7 +11,7 @@ from koalapy_adapters.messages import Report
 from koalapy_adapters.wrapper import events as e
 from koalapy_adapters.wrapper.events import Settings
 from koalapy_adapters.wrapper.liveness import until_ended
-from koalapy_adapters.wrapper.machine import STOP_MARGIN, Machine
+from koalapy_adapters.wrapper.machine import SIGNAL_PATIENCE, STOP_MARGIN, Machine
 
 NODES = ["one", "two"]
 PHASES = ["started", "at_barrier", "released", "running", "ended"]
@@ -211,7 +211,10 @@ def test_when_mpirun_ends_all_nodes_are_emptied_at_once(status: int, signal: int
     world = released(SETTINGS._replace(mpi=True))
     world.handle(e.ProcessEnded("one", world.now, status, signal))
     assert world.of(e.StopNodes) == [e.StopNodes(0)]
-    report = empty(world)
+    for node in NODES:
+        world.handle(e.NodeEmptied(node))
+    world.pass_time(world.now + SIGNAL_PATIENCE)
+    report = world.of(e.WriteRecord)[-1].report
     assert (report.ending, report.exit_status) == (ending, status)
 
 
@@ -288,6 +291,74 @@ def test_processes_that_a_stop_killed_do_not_count_as_killed() -> None:
     world.handle(e.ProcessEnded("two", world.now, 143, 15))
     report = empty(world)
     assert (report.ending, report.exit_status) == ("exited", 3)
+
+
+STOPPED = pytest.mark.parametrize(
+    ("status", "signal"),
+    [(143, 0), (137, 0), (130, 0), (143, 15), (137, 9)],
+    ids=["shell-term", "shell-kill", "shell-int", "term", "kill"],
+)
+
+
+@STOPPED
+@pytest.mark.parametrize("mpi", [False, True], ids=["plain", "mpi"])
+def test_a_batch_system_that_stops_the_job_has_ended_it_whichever_signal_comes_first(
+    status: int, signal: int, mpi: bool
+) -> None:
+    ended, signalled = e.ProcessEnded("two", 5, status, signal), e.Signalled()
+    for order in ([ended, signalled], [signalled, ended]):
+        world = released(SETTINGS._replace(mpi=mpi))
+        for event in order:
+            world.handle(event)
+            world.pass_time(world.now + SIGNAL_PATIENCE - 1)
+        report = empty(world)
+        assert report.error is not None
+        assert (report.ending, report.error["code"], report.exit_status) == ("killed", "signalled", status), order
+
+
+def test_all_nodes_may_be_empty_before_the_wrappers_own_signal_comes() -> None:
+    world = released()
+    for node in NODES:
+        world.handle(e.ProcessEnded(node, world.now, 143, 0))
+        world.handle(e.NodeEmptied(node))
+    assert world.of(e.WriteRecord) == []
+    assert world.machine.report().phase == "running"
+    world.handle(e.Signalled(e.failure("memory_exceeded", "request", "Too much.", "")))
+    report = world.of(e.WriteRecord)[-1].report
+    assert (report.ending, report.error["code"]) == ("failed", "memory_exceeded")
+
+
+@STOPPED
+def test_a_program_that_nobody_stopped_ended_by_itself(status: int, signal: int) -> None:
+    world = released()
+    at = world.now
+    world.handle(e.ProcessEnded("one", at, status, signal))
+    assert world.of(e.StopNodes) == [e.StopNodes(SETTINGS.grace)]
+    for node in NODES:
+        world.handle(e.NodeEmptied(node))
+    world.pass_time(at + SECOND * 60)
+    assert world.at(e.WriteRecord) == [at + SIGNAL_PATIENCE]
+    report = world.of(e.WriteRecord)[-1].report
+    assert (report.ending, report.error["code"]) == ("killed" if signal else "exited", "process_failed")
+
+
+def test_a_node_that_is_lost_right_after_a_stopped_process_was_stopped_with_it() -> None:
+    world = released()
+    world.handle(e.ProcessEnded("one", world.now, 143, 0))
+    world.handle(e.NodeLost("two"))
+    world.handle(e.NodeEmptied("one"))
+    world.pass_time(world.now + SIGNAL_PATIENCE)
+    report = world.of(e.WriteRecord)[-1].report
+    assert (report.ending, report.error["code"]) == ("killed", "agent_lost")
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_stop_that_overtakes_the_wrappers_own_signal_has_ended_the_program(force: bool) -> None:
+    world = released()
+    world.handle(e.ProcessEnded("one", world.now, 143, 0))
+    world.handle(e.StopReceived(force))
+    assert world.of(e.StopNodes) == [e.StopNodes(SETTINGS.grace), *([e.StopNodes(0)] if force else [])]
+    assert empty(world).ending == "cancelled"
 
 
 def test_an_unreachable_node_has_not_ended_before_the_time_out_of_its_agent() -> None:

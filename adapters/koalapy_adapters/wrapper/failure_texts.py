@@ -23,6 +23,9 @@ OWN_FAULTS = frozenset(
     )
 )
 
+# Exit statuses of a shell whose command was stopped from outside: it exits by itself, with no signal of its own.
+STOPPED = frozenset(128 + int(number) for number in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM))
+
 RESTARTED = failure(
     "restarted",
     "cluster",

@@ -3,10 +3,12 @@
     started -> at_barrier -> released -> running -> ended
 
 An ending is decided once, by whatever happens first; then all nodes are emptied, and what follows is the shutdown.
+A process that ended as a signal ends one decides only after a moment. The batch system signals all processes of a job
+that it stops, in any order, and the wrapper's own signal may be the last one.
 Instants and durations are integer microseconds of the node's clock.
 """
 
-from typing import Any, Callable, Dict, List, Optional, Type
+from typing import Any, Callable, Dict, List, Optional, Tuple, Type
 
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.messages import Report
@@ -20,6 +22,7 @@ STARTED, AT_BARRIER, RELEASED, RUNNING, ENDED = "started", "at_barrier", "releas
 
 START_AT_LEAST = 60 * SECOND  # for environment and agents, where the barrier's time-out is shorter
 STOP_MARGIN = 10 * SECOND  # beyond the grace, until an agent is given up
+SIGNAL_PATIENCE = 3 * SECOND  # for the wrapper's own signal, after a process ended as one that was stopped
 
 
 class Machine:
@@ -38,6 +41,8 @@ class Machine:
         self._contact = now  # with the relay or the shared directory
         self._last_end: Optional[int] = None
         self._stopping_until: Optional[int] = None
+        self._supposed: Optional[Tuple[str, e.Json]] = None  # ending and error, unless a signal of the wrapper comes
+        self._signal_until: Optional[int] = None  # when what is supposed becomes the ending
         self._silent_until: Optional[int] = None  # when the agents that are cut off have ended their processes
         self._abandoned = False
         self._shutdown: Optional[Shutdown] = None  # once all nodes are empty
@@ -93,7 +98,7 @@ class Machine:
         return self._end(now, "failed", 0, event.error)
 
     def _on_environment(self, now: int, event: e.EnvironmentCaptured) -> List[Any]:
-        if self._captured or self._ending:
+        if self._captured or self._is_ending:
             return []
         self._captured = True
         return [e.PrepareNodes()]
@@ -122,8 +127,11 @@ class Machine:
         if event.exit_status == 0:
             return self._stop_ranks(now)
         outside = event.signal and event.signal not in failure_texts.OWN_FAULTS
-        error = failure_texts.process_failed(event)
-        return self._end(now, "killed" if outside else "exited", grace, error) or self._stop_ranks(now)
+        ending, error = "killed" if outside else "exited", failure_texts.process_failed(event)
+        if event.exit_status in failure_texts.STOPPED and not self._is_ending and self._shutdown is None:
+            self._supposed, self._signal_until = (ending, error), now + SIGNAL_PATIENCE
+            return self._stop(now, grace)
+        return self._end(now, ending, grace, error) or self._stop_ranks(now)
 
     def _stop_ranks(self, now: int) -> List[Any]:
         """Once mpirun has ended, end what the agents of all nodes still run for it."""
@@ -147,13 +155,18 @@ class Machine:
             self._silent_until = now + until_ended(self._settings.orphan_timeout, self._settings.grace)
         if not began:
             return self._end(now, "failed", 0, failure_texts.agent_not_started(event.node))
+        if self._supposed is not None:
+            self._supposed = ("killed", failure_texts.agent_lost(event.node))
         return self._end(now, "killed", self._settings.grace, failure_texts.agent_lost(event.node))
 
     def _on_signalled(self, now: int, event: e.Signalled) -> List[Any]:
-        if event.why is None:
-            return self._end(now, "killed", self._settings.grace, failure_texts.SIGNALLED)
-        ending = "walltime" if event.why["code"] == failure_texts.WALLTIME["code"] else "failed"
-        return self._end(now, ending, self._settings.grace, event.why)
+        ending, error = "killed", failure_texts.SIGNALLED
+        if event.why is not None:
+            ending = "walltime" if event.why["code"] == failure_texts.WALLTIME["code"] else "failed"
+            error = event.why
+        if self._supposed is not None:
+            return self._decide(ending, error)
+        return self._end(now, ending, self._settings.grace, error)
 
     def _on_resumed(self, now: int, event: e.Resumed) -> List[Any]:
         """Suspended it could reach nobody, but was in the batch system's list: nobody has given it up.
@@ -175,7 +188,7 @@ class Machine:
 
     def _on_suspend_requested(self, now: int, event: e.SuspendRequested) -> List[Any]:
         """Suspend a program that runs. The time until it is resumed is not counted to its walltime."""
-        runs = self._report.phase in (RELEASED, RUNNING) and not self._ending and self._shutdown is None
+        runs = self._report.phase in (RELEASED, RUNNING) and not self._is_ending and self._shutdown is None
         if not runs or self._suspended_at is not None:
             return []
         self._suspended_at = now
@@ -196,7 +209,7 @@ class Machine:
 
     def _on_release(self, now: int, event: e.ReleaseReceived) -> List[Any]:
         """Start the program. A release that is delivered again, after a reconnect, only repeats the report."""
-        if self._report.phase != AT_BARRIER or self._ending:
+        if self._report.phase != AT_BARRIER or self._is_ending:
             return [e.SendReport(self.report())] if self._claimed else []
         self._report = self._report._replace(phase=RELEASED, released_at=now)
         return [e.ReleaseNodes(event.first_rank, event.hosts), e.SendReport(self._report)]
@@ -204,9 +217,10 @@ class Machine:
     def _on_stop(self, now: int, event: e.StopReceived) -> List[Any]:
         if self._shutdown is not None:
             return []
-        if self._ending and event.force:
-            return [e.StopNodes(0)]
-        return self._end(now, "cancelled", 0 if event.force else self._settings.grace)
+        at_once: List[Any] = [e.StopNodes(0)] if self._is_ending and event.force else []
+        if self._supposed is not None:
+            return at_once + self._decide("cancelled", None)
+        return at_once or self._end(now, "cancelled", 0 if event.force else self._settings.grace)
 
     def _on_recorded(self, now: int, event: e.RecordWritten) -> List[Any]:
         return self._shutdown.written(self._relay) if self._shutdown is not None else []
@@ -217,35 +231,45 @@ class Machine:
     # ---- what follows ------------------------------------------------------------------------------------------------
 
     @property
-    def _ending(self) -> str:
-        return self._report.ending
+    def _is_ending(self) -> bool:
+        """Whether the ending is decided, or about to be."""
+        return bool(self._report.ending) or self._supposed is not None
 
     def _advance(self, now: int) -> List[Any]:
         if self._shutdown is not None:
             return self._try_to_leave(now)
         stages = set(self._nodes.values())
-        if self._report.phase == STARTED and not self._ending and self._captured and stages == {"ready"}:
+        if self._report.phase == STARTED and not self._is_ending and self._captured and stages == {"ready"}:
             self._report = self._report._replace(phase=AT_BARRIER, at_barrier_at=now)
             return [e.SendReport(self._report)]
         commands: List[Any] = []
         if self._report.phase == RELEASED and stages and stages <= {"started", "over"} and self._report.started_at:
             self._report = self._report._replace(phase=RUNNING)
             commands.append(e.SendReport(self._report))
-        if self._claimed and stages <= {"over"}:
+        if self._claimed and stages <= {"over"} and self._supposed is None:
             return commands + self._finish(now) + self._try_to_leave(now)
         return commands
 
     def _end(self, now: int, ending: str, grace: int, error: Optional[e.Json] = None) -> List[Any]:
         """The first that decides an ending decides it; the rest is its consequence."""
-        if self._ending or self._shutdown is not None:
+        if self._is_ending or self._shutdown is not None:
             return []
         self._report = self._report._replace(ending=ending, error=error)
+        return self._stop(now, grace)
+
+    def _stop(self, now: int, grace: int) -> List[Any]:
         self._stopping_until = now + grace + STOP_MARGIN
         return [e.StopNodes(grace)]
 
+    def _decide(self, ending: str, error: Optional[e.Json]) -> List[Any]:
+        """Make this the ending in place of the supposed one, whose nodes are being stopped."""
+        self._supposed = self._signal_until = None
+        self._report = self._report._replace(ending=ending, error=error)
+        return []
+
     def _finish(self, now: int) -> List[Any]:
         ended_at = self._last_end if self._last_end is not None else now
-        ending = self._ending or "exited"
+        ending = self._report.ending or "exited"
         final = self._report._replace(phase=ENDED, ending=ending, ended_at=ended_at)
         self._shutdown = Shutdown(final, now, second=not self._claimed)
         return self._shutdown.write()
@@ -263,6 +287,8 @@ class Machine:
         due: List[Any] = []
         if self._silent_until is not None:
             due.append((self._silent_until, self._fall_silent))
+        if self._signal_until is not None:
+            due.append((self._signal_until, self._signal_overdue))
         if self._stopping_until is not None:
             return [*due, (self._stopping_until, self._abandon)]
         if self._report.phase == STARTED:
@@ -304,6 +330,11 @@ class Machine:
             self._nodes = {name: stage if stage == "cut off" else "over" for name, stage in self._nodes.items()}
         self._abandoned = True
         return [e.AbandonNodes()]
+
+    def _signal_overdue(self, now: int) -> List[Any]:
+        """The wrapper's own signal did not come: the process ended by itself."""
+        assert self._supposed is not None
+        return self._decide(*self._supposed)
 
     def _fall_silent(self, now: int) -> List[Any]:
         self._silent_until = None
