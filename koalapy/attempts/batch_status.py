@@ -91,6 +91,7 @@ def _end_without_report(core: Core, now: Instant, attempt: Attempt, event: Batch
             "memory_exceeded", "request", "It used more memory than it asked for.", "Ask for more memory."
         ),
         "killed": Reason("killed", "transient", "It was killed.", look_at(event.attempt)),
+        "preempted": Reason("killed", "transient", "It was preempted in the batch system.", ""),
         "cancelled": Reason("killed", "transient", "It was cancelled in the batch system by somebody else.", ""),
     }
     lost = Reason("lost", "transient", "It was lost: its batch job ended and left no record.", "")

@@ -324,7 +324,7 @@ def test_every_state_of_the_manual_is_known_and_no_other() -> None:
         ("NODE_FAIL", "0:0", "lost", None),
         ("BOOT_FAIL", "0", "lost", None),
         ("OUT_OF_MEMORY", "0:125", "memory", None),
-        ("PREEMPTED", "0:15", "killed", 143),
+        ("PREEMPTED", "0:15", "preempted", 143),
         ("CANCELLED", "0:0", "cancelled", None),
         ("FAILED", "0:53", "not_started", None),
     ],

@@ -14,13 +14,14 @@ Argv = List[str]
 QUEUED, HELD, RUNNING, SUSPENDED, ENDED = "queued", "held", "running", "suspended", "ended"
 
 # The values of `JobStatus.ending` of a job that ended.
-EXITED, KILLED, LOST, WALLTIME, MEMORY, CANCELLED = (
+EXITED, KILLED, LOST, WALLTIME, MEMORY, CANCELLED, PREEMPTED = (
     "exited",
     "killed",
     "lost",
     "walltime",
     "memory",
     "cancelled",
+    "preempted",
 )
 NOT_STARTED = "not_started"  # the batch system tried, and could not: nothing of it ran
 
@@ -134,14 +135,20 @@ class Host(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """Why the batch system stopped a job: `ending` is MEMORY or WALLTIME, and `words` is its own message."""
+    """Why the batch system stopped a job: `ending` is one that it decides, and `words` is its own message.
+
+    Inside a job only MEMORY and WALLTIME are known.
+    """
 
     ending: str
     words: str
 
 
 class Launch(NamedTuple):
-    """One command that starts one node agent on each of `hosts`. The agents read the command's standard input."""
+    """One command that starts one node agent on each of `hosts`. The agents read the command's standard input.
+
+    It is started in a directory that these nodes share: the attempt's, or that of an allocation's queue.
+    """
 
     argv: Argv
     hosts: List[str]

@@ -63,9 +63,18 @@ SETUP_SLOW = failure(
     "Look for a command in them, or in the shell's start-up files, that waits.",
 )
 
+_STOPPED_BY = {
+    batch.CANCELLED: "somebody cancelled it there",
+    batch.LOST: "it lost the job, or a node of it",
+    batch.PREEMPTED: "it was preempted",
+}
+
 
 def stopped(why: Stopped) -> Json:
     """The failure for a job that the batch system stopped for this reason."""
+    if why.ending in _STOPPED_BY:
+        message = "The batch system stopped the job: %s." % _STOPPED_BY[why.ending]
+        return failure(SIGNALLED["code"], "cluster", message, "", why.words, "The batch system")
     if why.ending == batch.MEMORY:
         message = "The component used more memory than it asked for."
         return failure("memory_exceeded", "request", message, "Ask for more memory.", why.words, "the batch system")

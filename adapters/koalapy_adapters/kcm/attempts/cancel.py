@@ -9,8 +9,8 @@ are empty when the first one has ended. Unless a wrapper reported that, their ag
 
 from typing import Any, Dict, List, Optional
 
-from koalapy_adapters.batch.protocol import CANCELLED, ENDED, LOST, NOT_STARTED, WALLTIME, JobStatus
-from koalapy_adapters.kcm.attempts import submit_replies
+from koalapy_adapters.batch.protocol import CANCELLED, ENDED, LOST, NOT_STARTED, PREEMPTED, WALLTIME, JobStatus
+from koalapy_adapters.kcm.attempts import cause, submit_replies
 from koalapy_adapters.kcm.state.actions import (
     SECOND,
     CancelJob,
@@ -32,7 +32,7 @@ from koalapy_adapters.kcm.sweeps import launcher_end
 from koalapy_adapters.messages import Cancel, Clean, CleanedUp, Done, Refused, Stop, Stuck
 from koalapy_adapters.wrapper.liveness import until_ended
 
-_DECIDED = (CANCELLED, WALLTIME)  # endings of which the server does not need the node
+_DECIDED = (CANCELLED, PREEMPTED, WALLTIME)  # endings of which the server does not need the node
 NOT_UNKNOWN = failure("known_tag", "request", "koalad itself has submitted this attempt.", "Cancel its job.")
 CANCELS = 3  # in vain, after which every other one asks the batch system to forget a job that surely has ended
 STUCK_CANCELS = 3  # in vain, after which the attempt is reported as stuck
@@ -46,7 +46,7 @@ _STUCK_ADVICE = (
 
 def asked(core: Core, now: int, attempt: Attempt, request: Cancel) -> List[Any]:
     """koalad orders the attempt to be ended and cleaned up. Its own submit in flight is ended first."""
-    actions: List[Any] = [Send(Done(request.id))]
+    actions: List[Any] = [Send(Done(request.id)), *cause.settle(core, now, attempt)]
     attempt.cancelled = True
     attempt.batch_id = attempt.batch_id or request.batch_id
     forced = request.force and not (attempt.stop and attempt.stop.force)
@@ -298,9 +298,9 @@ def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:
 def _ended(attempt: Attempt, status: JobStatus) -> bool:
     """Whether the batch system knows that nothing runs. A node that is cut off runs on, whatever its server decides.
 
-    It knows nothing of what it lost. It may report that a job was to end, by a cancel, for its walltime or a restart,
-    without having reached the node: used if the connection of the wrapper that won the claim was closed from there,
-    so that it is gone.
+    It knows nothing of what it lost. It may report that a job was to end, by a cancel or preemption, at its walltime or
+    a restart, without having reached the node: used if the connection of the wrapper that won the claim was closed from
+    there, so that it is gone.
     """
     if status.state != ENDED:
         return False

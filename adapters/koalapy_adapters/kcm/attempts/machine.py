@@ -3,7 +3,7 @@
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from koalapy_adapters.batch.text import is_launcher
-from koalapy_adapters.kcm.attempts import cancel, monitor, submit, suspend, wrapper_messages
+from koalapy_adapters.kcm.attempts import cancel, cause, monitor, submit, suspend, wrapper_messages
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state import cleanup
 from koalapy_adapters.kcm.state.actions import SECOND
@@ -68,7 +68,7 @@ class Machine:
         for attempt in [core.attempts[tag] for tag in due_now if tag in core.attempts]:
             actions += submit.tick(core, now, attempt) + cancel.tick(core, now, attempt)
             actions += monitor.tick(core, now, attempt) + cleanup.tick(now, attempt)
-            actions += suspend.tick(now, attempt)
+            actions += suspend.tick(now, attempt) + cause.tick(core, now, attempt)
         rang_at = core.poll_schedule.bell.due()
         if rang_at is not None and rang_at <= now:
             actions += _woken(core, now, do.Woken())
@@ -184,6 +184,8 @@ def _looked(core: Core, now: int, event: do.Looked) -> List[Any]:
     was_looking, attempt.looking = attempt.looking, False
     if attempt.ending is not None:
         return cancel.looked(core, now, attempt, event)
+    if attempt.cause_until is not None:
+        return cause.looked(core, now, attempt, event)
     return monitor.looked(core, now, attempt, event) if was_looking and attempt.stage not in UNANSWERED else []
 
 

@@ -35,7 +35,7 @@ from koalapy_adapters.messages import BatchStatus, Failure, Measured, MeasureFai
 
 RECORD_DELAYS = (SECOND // 2, 2 * SECOND)  # a record may show late on a network file system
 SILENT = 60 * SECOND  # without a sign of its wrapper; several heartbeats, which may show late too
-_OTHER_CAUSES = ("cancelled", "lost", "walltime", "memory")  # endings that have reasons of their own
+_OTHER_CAUSES = ("cancelled", "preempted", "lost", "walltime", "memory")  # endings that have reasons of their own
 _NOT_SEEN = ("can't open file", "can't find '__main__' module")  # by Python, of the pushed file
 _FULL = ("No space left on device", "Disk quota exceeded")
 _LAST = 300  # characters of a batch job's output that are quoted

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, Optional
 
-from koalapy_adapters.kcm.attempts import cancel
+from koalapy_adapters.kcm.attempts import cancel, cause
 from koalapy_adapters.kcm.state.actions import Inspect, OtherVersion, Send, SendToWrapper, WrapperConnected
 from koalapy_adapters.kcm.state.attempt import RESTARTED, Attempt, Core, failure, is_restart
 from koalapy_adapters.kcm.sweeps import launcher_end, launcher_messages
@@ -60,7 +60,12 @@ def reported(core: Core, now: int, attempt: Attempt, report: Dict[str, Any]) -> 
     _note_restart(attempt)
     attempt.batch_id = attempt.batch_id or mapped.batch_id
     attempt.sign_at = attempt.wrapper_sign_at = now
-    actions = launcher_end.report(core, now, attempt.tag, mapped) + _answer_release(attempt)
+    actions: List[Any] = []
+    if cause.is_open(core, attempt, mapped):
+        cause.ask(now, attempt)
+    else:
+        actions = launcher_end.report(core, now, attempt.tag, mapped)
+    actions += _answer_release(attempt)
     if attempt.ended:
         core.poll_schedule.soon(now)
         cancel.wrapper_silent(attempt, now)

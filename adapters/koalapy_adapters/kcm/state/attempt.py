@@ -108,6 +108,10 @@ class Attempt:
         self.sign_at = now  # when there was a sign of it, or none could be had
         self.wrapper_sign_at = now  # when its wrapper gave a sign of life, or none could be seen
         self.silent_since: Optional[int] = None  # as reported to koalad
+        # its end, which is not reported to koalad before the batch system is asked for its cause; see `cause`
+        self.cause_until: Optional[int] = None
+        self.cause_at: Optional[int] = None
+        self.cause_backoff = Backoff(SECOND // 2, 5 * SECOND)
         # suspended by koalad's wish
         self.suspend_wish: Optional[bool] = None  # None: done, or never asked
         self.suspending = False  # an action for it runs
@@ -159,9 +163,11 @@ class Attempt:
         if (
             end is None
             and self.retry_at is self.record_due_at is self.look_at is self.forget_at is self.suspend_at is None
+            and self.cause_until is None
         ):
             return None
         timers = [self.retry_at, self.record_due_at, self.look_at, self.forget_at, self.suspend_at]
+        timers += [self.cause_until, self.cause_at]
         if end is not None:
             timers += [end.void_at, end.cancel_at, None if end.asking else end.check_at]
         return min((at for at in timers if at is not None), default=None)
@@ -187,6 +193,7 @@ class Core:
         self.poll_schedule = poll_schedule
         self.limits = limits
         self.epoch = epoch
+        self.own = own
         self.sweeps = Sweeps()
         self.checks = CancelStatusSchedule(own)
 
