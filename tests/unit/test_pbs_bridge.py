@@ -1,11 +1,14 @@
 """Several nodes of a PBS job, whose launchers carry neither input nor output: the whole batch script, run for real."""
 
 import contextlib
+import json
 import os
+import re
 import signal
 import socket
 import stat
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +36,7 @@ LAUNCHERS = {
     "pbs_tmrsh": f"""#!/bin/sh
 host=$1; shift
 [ "$host" != "$PBS_DEAD" ] || {{ echo no such node >&2; exit 3; }}
+echo "$@" >>"$PBS_TASKS.started"
 number=1; exec {SPAWN}
 """,
     "pbsdsh": f"""#!/bin/sh
@@ -70,7 +74,17 @@ class Cluster:
         )
         command = [*self._world.command, "wrapper", str(attempt.path)]
         script = attempt.write("script", pbs.script(BatchJob(attempt.tag, str(attempt.path), command, 5, 600)))
-        environment = {
+        environment = self.environment(dead)
+        argv = ["/bin/sh", str(script)]
+        with self.output.open("ab") as output:
+            attempt.wrapper = subprocess.Popen(
+                argv, env=environment, cwd="/", stdin=subprocess.DEVNULL, stdout=output, start_new_session=True
+            )
+        return relay, attempt
+
+    def environment(self, dead: str = "none") -> dict[str, str]:
+        """The variables of a command in the job, on its first node. `dead`: the node on which nothing starts."""
+        return {
             "PATH": f"{self._bin}:{os.environ['PATH']}",
             "HOME": str(self._world.home),
             "PBS_JOBID": "17.head",
@@ -79,12 +93,6 @@ class Cluster:
             "PBS_DEAD": dead,
             "SLURMD_NODENAME": "one",
         }
-        argv = ["/bin/sh", str(script)]
-        with self.output.open("ab") as output:
-            attempt.wrapper = subprocess.Popen(
-                argv, env=environment, cwd="/", stdin=subprocess.DEVNULL, stdout=output, start_new_session=True
-            )
-        return relay, attempt
 
 
 @pytest.fixture(params=["pbs_tmrsh", "pbsdsh"])
@@ -138,6 +146,43 @@ def test_the_first_non_zero_status_ends_all_nodes(cluster: Cluster, processes: P
     relay.release(attempt)
     assert attempt.wait() == 9
     await_that(lambda: processes(str(attempt.path).encode()) == [])
+
+
+def test_the_queue_of_a_pilot_starts_its_nodes_by_bridges(
+    world: Any, tmp_path: Path, processes: Processes, await_that: Await
+) -> None:
+    """Its server starts them, in the queue's directory: it shares no other one with the nodes."""
+    cluster = Cluster(world, tmp_path, "pbs_tmrsh")
+    queues = world.shared / "allocations"
+
+    def ask(words: str) -> Any:
+        argv = [*world.command, "allocation", str(queues), words]
+        asked = subprocess.run(argv, env=cluster.environment(), cwd="/", capture_output=True, text=True, check=False)
+        return json.loads(asked.stdout)
+
+    try:
+        await_that(lambda: ask("capacity").get("nodes") == [[2, 2], [2, 2], [1, 1]])
+        started = cluster.tasks.with_name("tasks.started").read_text()
+        met_in = {os.path.dirname(path) for path in re.findall(r" --end (\S+) ", started)}
+        assert met_in == {str(path) for path in queues.glob("pbs-17.head")}
+        assert list(queues.glob("*/.bridge*")) == []
+    finally:
+        for address in queues.glob("*/server.json"):
+            os.kill(json.loads(address.read_text())["pid"], signal.SIGTERM)
+    await_that(lambda: processes(str(queues).encode()) == [])
+
+
+def test_a_directory_that_takes_no_meeting_is_named_the_same_at_each_try(tmp_path: Path) -> None:
+    """Else whoever shows only what is new would show it again and again."""
+    argv = [sys.executable, "-m", "koalapy_adapters", "pbs-bridge", "two", "agent", "one,two"]
+    environment = {"PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path), "PBS_EXEC": str(tmp_path)}
+    (tmp_path / "pbs_tmrsh").write_text("#!/bin/sh\n")
+    (tmp_path / "pbs_tmrsh").chmod(0o755)
+    said = {
+        subprocess.run(argv, env=environment, cwd="/proc", capture_output=True, text=True, check=False).stderr
+        for _ in range(2)
+    }
+    assert said == {"koala bridge: /proc cannot be written to: No such file or directory\n"}
 
 
 @pytest.mark.parametrize("victim", ["wrapper", "bridge"])

@@ -151,7 +151,7 @@ class Server:
         own = node_identity.own_index(self._names)
         launches += [Launch(agent, [name]) for name in names if name not in covered and name == self._names[own or 0]]
         try:
-            self._nodes.launch(launches, self._names, self._outer.environment)
+            self._nodes.launch(launches, self._names, self._outer.environment, self._directory)
             isolation = list(self._isolation) if self._isolation is not None else None
             self._nodes.broadcast({"do": "begin", "directory": self._directory, "isolation": isolation})
         except OSError as error:

@@ -2,7 +2,8 @@
 
 PBS's launchers carry neither.
 
-    pbs-bridge HOSTS AGENT…           on the wrapper's node: starts a far end on each host, and passes everything on
+    pbs-bridge HOSTS AGENT…           on the wrapper's node: starts a far end on each host, and passes everything on;
+                                      its working directory is one that the nodes share, for the meeting
     pbs-bridge --end MEETING AGENT…   on another node, started by PBS: connects, and becomes the agent
     pbs-bridge --ends MEETING AGENT…  the same, where PBS starts it on all nodes of the job, the wrapper's too
 
@@ -69,7 +70,10 @@ def _near(hosts: List[str], agent: List[str]) -> int:
     meeting = pbs_meeting.arrange(listener)
     path = os.path.join(os.getcwd(), ".bridge-%s" % os.urandom(8).hex())
     started = starters(hosts, os.environ)
-    pbs_meeting.write(path, meeting)
+    try:
+        pbs_meeting.write(path, meeting)
+    except OSError as error:
+        raise Unmet("%s cannot be written to: %s" % (os.getcwd(), error.strerror)) from error
     try:
         for starter in started:
             launchers.start(starter, [*agent[:-2], "pbs-bridge", starter.end, path, *agent])

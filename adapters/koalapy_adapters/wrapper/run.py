@@ -92,7 +92,7 @@ def _allocation(attempt: Attempt) -> Tuple[Optional[Allocation], Optional[Json]]
 
 def _launch(loop: Loop, allocation: Allocation, attempt: Attempt) -> Optional[Json]:
     try:
-        loop.nodes.launch(allocation.launches(attempt.command), allocation.others, os.environ)
+        loop.nodes.launch(allocation.launches(attempt.command), allocation.others, os.environ, attempt.directory)
     except BatchError as error:
         return as_failure(error)
     return None

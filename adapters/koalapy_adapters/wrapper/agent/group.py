@@ -41,12 +41,17 @@ class NodeAgents:
     def add_forked(self, node: str, forked: Forked) -> None:
         self._add(_Channel([node], forked.pid, self._writer(forked.commands), forked.answers, forked=True))
 
-    def launch(self, launches: Sequence[Launch], names: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start the agents on the other nodes. `names` are those in the agents' own command line."""
+    def launch(
+        self, launches: Sequence[Launch], names: Sequence[str], environment: Mapping[str, str], directory: str
+    ) -> None:
+        """Start the agents on the other nodes. `names` are those in the agents' own command line.
+
+        `directory`: of the attempt or queue; the launchers start there, since the nodes share it.
+        """
         for launch in launches:
             command_read, commands = os.pipe()
             answers, answer_write = os.pipe()
-            pid = spawn(launch.argv, environment, [command_read, answer_write, 2])
+            pid = spawn(launch.argv, environment, [command_read, answer_write, 2], directory)
             os.close(command_read)
             os.close(answer_write)
             self._add(_Channel(list(names), pid, self._writer(commands), answers, own=list(launch.hosts)))
