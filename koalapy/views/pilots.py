@@ -20,7 +20,10 @@ from koalapy.views.clusters import LeftOn, left_on
 
 UNUSABLE = Duration(5 * MINUTE)  # after which a pilot that jobs cannot be placed on ends, if its idle time is shorter
 
+REFUSED = Duration(MINUTE)  # after which a pilot ends whose queue could be started on no node, in a few tries
+
 _NO_ISOLATION = "no_isolation"  # in which no program may run, ever
+_NO_NODES = "no_nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +224,8 @@ def _why_ended(view: PilotView, idle: int, trouble: Reason | None) -> str:
     if trouble is not None and trouble.code == _NO_ISOLATION:
         return trouble.message
     if trouble is not None:
-        return f"It could not be used: {trouble.message}" if idle >= max(view.terms.idle, UNUSABLE) else ""
+        patience = REFUSED if trouble.code == _NO_NODES else max(view.terms.idle, UNUSABLE)
+        return f"It could not be used: {trouble.message}" if idle >= patience else ""
     return f"Nothing ran on it for {format_duration(view.terms.idle)}." if idle >= view.terms.idle else ""
 
 

@@ -26,7 +26,7 @@ from koalapy.model.pilot import PilotState, job_of_pilot, pilot_cluster, pilot_r
 from koalapy.model.request import PilotTerms, Request, RetryOn
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, SECOND, Duration
-from koalapy.views.pilots import UNUSABLE, Upkeep, clusters_held, pilots, upkeep
+from koalapy.views.pilots import REFUSED, UNUSABLE, Upkeep, clusters_held, pilots, upkeep
 
 IDLE = Duration(2 * MINUTE)
 INSIDE = ClusterSettings(name="pilot~1", batch="allocation", only_named=True)
@@ -137,6 +137,20 @@ def test_one_that_cannot_be_used_ends_with_the_reason() -> None:
     assert held.keep().end == {}
     held.play.apply(ClusterLost(cluster="pilot~1", reason=UNREACHABLE), after=UNUSABLE)
     assert held.keep().end == {held.pilot: f"It could not be used: {UNREACHABLE.message}"}
+
+
+def test_one_whose_nodes_all_refuse_ends_after_a_few_tries() -> None:
+    why = Reason("no_nodes", "cluster", "No node of pbs job 11.epsilon can be used (epsilon: no such file).", "")
+    held = Held()
+    held.play.run(held.pilot)
+    held.joined = ["pilot~1"]
+    held.play.apply(ClusterJoined(settings=INSIDE))
+    held.play.apply(ClusterLost(cluster="pilot~1", reason=why))
+    assert held.keep().end == {}
+    held.play.apply(after=Duration(REFUSED - SECOND))
+    assert held.keep().end == {}
+    held.play.apply(after=SECOND)
+    assert held.keep().end == {held.pilot: f"It could not be used: {why.message}"}
 
 
 def test_only_jobs_that_name_it_are_placed_there() -> None:
