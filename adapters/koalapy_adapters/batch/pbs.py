@@ -31,9 +31,13 @@ why_stopped = pbs_launch.why_stopped
 _MIB = 1024 * 1024
 LOWEST_PRIORITY = -1024  # qsub(1B), -p
 
-# Every batch job is not rerunnable, and bears its tag. Its output is written by the job itself,
-# since PBS would deliver it at the end only, and keep the job for half a minute where it cannot.
+# Every batch job is not rerunnable, and bears its tag. Its output is written by the job itself, since PBS would deliver
+# it at the end only. Only on its server's own host does PBS copy nothing to /dev/null: on another node it tries to, by
+# scp and rcp, and keeps the job and its processors for 16 s. Where it can, it is to remove the output instead.
 ALWAYS = ["-r", "n", "-j", "oe", "-o", "/dev/null"]
+_REMOVES = ["-R", "oe"]
+_REMOVES_OUTPUT = "removes_output"
+_REMOVES_SINCE = 19  # PBS Professional 19.1
 
 # Needed only without a batch id, after a submit with an unknown outcome. Without any id, qstat would list the cluster's
 # whole history, which is too much.
@@ -49,8 +53,9 @@ def describe_argv(cluster: BatchSettings) -> Argv:
 
 
 def parse_describe(result: Result) -> Description:
-    """The version of PBS, and the feature `accounting` if the server keeps the history of jobs.
+    """The version and features of PBS.
 
+    `accounting`: the server keeps the history of jobs. `removes_output`: a job's output can be removed at its end.
     Raises BatchError if the command failed or printed no version.
     """
     check(result, (NOT_OURS, *UNREACHABLE))
@@ -59,7 +64,10 @@ def parse_describe(result: Result) -> Description:
     if not version:
         raise unreadable(result, "did not print its version")
     kept = any(word(server, "job_history_enable") == "True" for server in servers)
-    return Description(version, ["accounting"] if kept else [])
+    features = ["accounting"] if kept else []
+    number = re.search(r"(\d+)\.", version)
+    removes = number is not None and int(number.group(1)) >= _REMOVES_SINCE
+    return Description(version, [*features, _REMOVES_OUTPUT] if removes else features)
 
 
 def script(job: BatchJob) -> str:
@@ -96,7 +104,8 @@ def submit_argv(job: BatchJob, path: str) -> Argv:
     Without -f, qsub leaves a process behind that serves the next qsub. -C sets the prefix of directives, which the
     user's PBS_DPREFIX may have changed.
     """
-    return ["qsub", "-f", "-C", "#PBS", "-N", job.tag, *ALWAYS, path]
+    removes = _REMOVES if _REMOVES_OUTPUT in job.features else []
+    return ["qsub", "-f", "-C", "#PBS", "-N", job.tag, *ALWAYS, *removes, path]
 
 
 def parse_submit(result: Result) -> str:
