@@ -396,9 +396,14 @@ def _why_silent(attempt: Attempt, found: Explanation) -> str:
     if attempt.is_silent and attempt.silent_since is not None:
         reasons.append(f"its wrapper has been silent since {format_instant(attempt.silent_since)}")
         if not trouble:
-            runs = _runs_in_batch(attempt, found)
-            reasons.append("its batch system lists it as running" if runs else "its batch system does not list it")
+            reasons.append("its batch system lists it as running" if _runs_in_batch(attempt, found) else _gone(attempt))
     return f" ({'; '.join(reasons)})" if reasons else ""
+
+
+def _gone(attempt: Attempt) -> str:
+    if attempt.unknown_since is None:
+        return "its batch system does not list it"
+    return f"its batch system has not listed it since {format_instant(attempt.unknown_since)}"
 
 
 def _runs_in_batch(attempt: Attempt, found: Explanation) -> bool:

@@ -189,7 +189,8 @@ def test_a_silent_component_stays_silent_when_it_is_missing_or_its_cluster_is_lo
     play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=since))
     play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
     silence = f"its wrapper has been silent since {format_instant(since)}"
-    assert f"({silence}; its batch system does not list it)." in summary_of(play, job)
+    gone = f"its batch system has not listed it since {format_instant(play.now)}"
+    assert f"({silence}; {gone})." in summary_of(play, job)
     play.lose("alpha")
     assert f"; {silence})." in summary_of(play, job)
     assert "lists it as running" not in summary_of(play, job)

@@ -21,6 +21,7 @@ from kcm_machine import (
 from koalapy_adapters.batch.protocol import ENDED, LOST, QUEUED, RUNNING, SUSPENDED, Capacity, JobStatus
 from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.state import actions as do
+from koalapy_adapters.kcm.state.attempt import LOOKS
 from koalapy_adapters.messages import (
     Acknowledge,
     BatchStatus,
@@ -200,6 +201,30 @@ class TestWatching:
             assert to_koalad(kcm.handle(at + 400 * SECOND, do.Looked(TAG))) == []
             assert do.Look in operations(kcm.handle(at + 401 * SECOND, do.WrapperDisconnected(TAG)))
             assert to_koalad(kcm.handle(at + 401 * SECOND, do.Looked(TAG)))[0].state == "missing"
+
+    def test_an_attempt_of_which_no_accounting_can_be_asked_is_missing_after_some_tries(self) -> None:
+        kcm = queued_machine()
+        kcm.handle(T0 + 2, measured(T0 + 1))
+        kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.DirectoryStatus("taken")}))
+        broken, at = {"code": "no_file", "whose": "cluster", "message": "No accounting file."}, T0 + 4
+        for _ in range(LOOKS - 1):
+            assert to_koalad(kcm.handle(at, do.Looked(TAG, error=broken, unaccounted=True))) == []
+            at += 400 * SECOND
+            assert do.Look in operations(kcm.tick(at))
+        assert to_koalad(kcm.handle(at, do.Looked(TAG, error=broken, unaccounted=True)))[0].state == "missing"
+        assert do.Look in operations(kcm.tick(at + 400 * SECOND)), "the accounting may answer yet"
+        found = kcm.handle(at + 401 * SECOND, do.Looked(TAG, accounted=listed(ENDED)))
+        assert do.Inspect in operations(found)
+
+    def test_an_attempt_of_which_the_queue_cannot_be_asked_is_never_missing(self) -> None:
+        kcm = queued_machine()
+        kcm.handle(T0 + 2, measured(T0 + 1))
+        kcm.handle(T0 + 3, do.Inspected([TAG], {TAG: do.DirectoryStatus("taken")}))
+        at = T0 + 4
+        for _ in range(3 * LOOKS):
+            assert to_koalad(kcm.handle(at, do.Looked(TAG, error={"code": "down"}))) == []
+            at += 400 * SECOND
+            assert do.Look in operations(kcm.tick(at))
 
     def test_a_late_batch_job_of_a_cleaned_up_attempt_is_cancelled(self) -> None:
         kcm = queued_machine()

@@ -34,6 +34,8 @@ drmaa = sge_drmaa
 
 _MIB = 1024 * 1024
 VERSION = re.compile(r"(?:GE |SGE |OGE |UGE |OGS[/ ]GE |AGE )\s*(\S+)")
+# Of qacct; the latter before the first job has ended, while there is no accounting file.
+_NOT_ACCOUNTED = re.compile(r"job (name|id) \S+ not found|no jobs running since startup")
 _LOWEST_PRIORITY = -1023  # qsub(1), -p
 
 
@@ -144,7 +146,7 @@ def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
     or its answer cannot be read.
     """
     result = sge_accounting.asked(result)
-    if result.exit_status != 0 and re.search(r"job (name|id) \S+ not found", result.stderr + result.stdout):
+    if result.exit_status != 0 and _NOT_ACCOUNTED.search(result.stderr + result.stdout):
         return None
     check(result, UNREACHABLE)
     return sge_accounting.newest([status for status in sge_accounting.records(result) if status.name == tag])
@@ -161,7 +163,7 @@ def account_argvs(cluster: BatchSettings, batch_ids: Sequence[str], since_s: flo
 
 def parse_account(result: Result) -> List[JobSpan]:
     result = sge_accounting.asked(result)
-    if result.exit_status != 0 and re.search(r"job (name|id) \S+ not found", result.stderr + result.stdout):
+    if result.exit_status != 0 and _NOT_ACCOUNTED.search(result.stderr + result.stdout):
         return []
     check(result, UNREACHABLE)
     return list(sge_accounting.spans(result))

@@ -7,7 +7,7 @@ from koalapy_adapters.kcm.attempts import cancel, cause, monitor, submit, suspen
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state import cleanup
 from koalapy_adapters.kcm.state.actions import SECOND
-from koalapy_adapters.kcm.state.attempt import UNANSWERED, Attempt, Core, Limits
+from koalapy_adapters.kcm.state.attempt import LOOKS, UNANSWERED, Attempt, Core, Limits
 from koalapy_adapters.kcm.state.poll_schedule import PollSchedule
 from koalapy_adapters.kcm.state.timers import Timers
 from koalapy_adapters.kcm.sweeps import feed, launcher_end, launcher_messages, results
@@ -179,6 +179,9 @@ def _looked(core: Core, now: int, event: do.Looked) -> List[Any]:
     attempt = core.attempts.get(event.tag)
     if attempt is None:
         return []
+    attempt.unaccounted = attempt.unaccounted + 1 if event.unaccounted else 0
+    if attempt.unaccounted >= LOOKS:
+        event = event._replace(error=None)
     if event.submitting:
         return submit.looked(core, now, attempt, event) if attempt.busy else []
     was_looking, attempt.looking = attempt.looking, False

@@ -27,6 +27,14 @@ class Found(NamedTuple):
     accounted: Optional[JobStatus]
 
 
+class UnaccountedError(BatchError):
+    """The queue does not list the job, and the accounting did not answer. The rest is as in the accounting's error."""
+
+    def __init__(self, error: BatchError) -> None:
+        super().__init__(error.code, error.message, error.advice, error.result)
+        self.whose = error.whose
+
+
 class SubmitDoubt(Exception):
     """The submit did not clearly fail: a batch job may exist. `error` states what is known."""
 
@@ -113,11 +121,14 @@ class BatchSystem:
             raise SubmitDoubt(TransientError("drmaa_lost", str(error), advice)) from error
 
     def look(self, tag: str, batch_id: str) -> Found:
-        """By tag in the queue; in the accounting if it is not there."""
+        """By tag in the queue; in the accounting if it is not there. Raises BatchError; see UnaccountedError."""
         dialect = self._dialect
         listed = dialect.parse_find(self._run(dialect.find_argv(self.cluster, tag)), tag)
         argv = dialect.history_argv(self.cluster, tag, batch_id) if listed is None else None
-        accounted = None if argv is None else dialect.parse_history(self._run(argv), tag)
+        try:
+            accounted = None if argv is None else guarded(lambda: dialect.parse_history(self._run(argv), tag))
+        except BatchError as error:
+            raise UnaccountedError(error) from error
         return Found(listed, accounted)
 
     def check(self, batch_ids: List[str]) -> Dict[str, JobStatus]:

@@ -7,7 +7,15 @@ from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.errors import BatchError, ClusterError, TransientError
 from koalapy_adapters.examination import head, probe
 from koalapy_adapters.kcm.execution import job_spec
-from koalapy_adapters.kcm.execution.batch_system import CHECK, MEASURE, BatchSystem, SubmitDoubt, failure_of, guarded
+from koalapy_adapters.kcm.execution.batch_system import (
+    CHECK,
+    MEASURE,
+    BatchSystem,
+    SubmitDoubt,
+    UnaccountedError,
+    failure_of,
+    guarded,
+)
 from koalapy_adapters.kcm.execution.parallel_environment import ParallelEnvironments
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
@@ -79,9 +87,12 @@ class Operations:
         return is_launcher(tag) and self._config.launchers_environment is None
 
     def _look(self, action: do.Look) -> do.Looked:
-        found, error = _call(lambda: self._batch.look(action.tag, action.batch_id))
-        listed, accounted = found if found is not None else (None, None)
-        return do.Looked(action.tag, listed, accounted, error, action.submitting)
+        try:
+            listed, accounted = guarded(lambda: self._batch.look(action.tag, action.batch_id))
+        except BatchError as error:
+            unaccounted = isinstance(error, UnaccountedError)
+            return do.Looked(action.tag, None, None, failure_of(error), action.submitting, unaccounted)
+        return do.Looked(action.tag, listed, accounted, None, action.submitting)
 
     def _take_start_lock(self, action: do.TakeStartLock) -> do.StartLockTaken:
         won, error = _call(lambda: self._directories.void(action.tag))

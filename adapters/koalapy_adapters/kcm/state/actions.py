@@ -190,13 +190,17 @@ class JobSubmitted(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """`listed` by the queue, else `accounted` as over; neither: not there, if there is no error."""
+    """`listed` by the queue, else `accounted` as over; neither: not there, if there is no error.
+
+    `unaccounted`: the queue does not list it, and the error is that of the accounting.
+    """
 
     tag: str
     listed: Optional[JobStatus] = None
     accounted: Optional[JobStatus] = None
     error: Optional[Json] = None
     submitting: bool = False
+    unaccounted: bool = False
 
 
 class StartLockTaken(NamedTuple):

@@ -13,6 +13,7 @@ from koalapy_adapters.kcm.state.timers import Backoff
 from koalapy_adapters.messages import Failure, PutKey, Release, Report, Stop, Submit
 
 MISSING = "missing"  # the state of a batch job that neither queue nor accounting know
+LOOKS = 4  # without an answer of the accounting, after which it counts as one that keeps nothing
 RESTARTED = "restarted"  # the ending that a second start of the wrapper reports, if there is no better one
 
 
@@ -102,6 +103,7 @@ class Attempt:
         self.look_at: Optional[int] = None  # missing: ask the accounting again
         self.look_backoff = Backoff(5 * SECOND, 300 * SECOND)
         self.looking = False
+        self.unaccounted = 0  # looks in a row that the accounting did not answer
         self.inspecting = False
         self.outdated = False  # what is being looked at may have changed since
         self.heartbeat = 0
