@@ -106,6 +106,7 @@ def cluster_config(grid: GridFile, name: str) -> dict[str, Any]:
         "grace": _seconds(GRACE),
         "floor": _seconds(cluster.scavenge.floor),
         "launchers_environment": cluster.scavenge.parallel_environment,
+        "power_up": cluster.power_up is not False,
     }
 
 

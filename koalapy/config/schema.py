@@ -65,6 +65,7 @@ _PILOT_WALLTIME, _PILOT_WAITING = Duration(4 * HOUR), Duration(5 * MINUTE)
 _MOST_FAILURES = 40  # limits the attempts of a job to the numbers that a tag can hold
 _LACKED = {
     "slots": ("slurm", "sge", "pbs", "torque", "allocation"),
+    "power_up": ("sge", "pbs", "torque", "local", "allocation"),
     "parallel_environment": ("slurm", "pbs", "torque", "local", "allocation"),
 }
 
@@ -93,6 +94,7 @@ class Cluster(Section):
     parallel_environment: Word | None = Field(default=None, description="Grid Engine's parallel environment")
     processors_per_node: Positive | None = Field(default=None, description="processors to take of each node")
     exclusive: Flag = Field(default=False, description="whole nodes only")
+    power_up: Flag | None = Field(default=None, description="nodes that are powered down count as idle; true")
     setup: Lines = Field(default=(), description="lines for a shell on each node, once, before the program")
     native: Lines = Field(default=(), description="further options of the batch system's submit command")
     relay: RelayKind = Field(default=Relay.TCP, description="how compute nodes reach their head node")

@@ -134,10 +134,15 @@ def _unpause(containers: Containers) -> None:
 
 
 def _remove_images(containers: Containers, keep: str | None) -> None:
+    """Remove the images of other build contexts, except those that a container's configuration names.
+
+    The container may be of another test grid, which could not be started again without its image's name.
+    """
+    used = {_image(each) for each in containers.client.containers.list(all=True, ignore_removed=True)}
     for image in containers.client.images.list():
         for name in image.tags:
             repository, _, tag = name.rpartition(":")
-            if repository in layout.IMAGES and tag != keep:
+            if repository in layout.IMAGES and tag != keep and name not in used:
                 _remove_image(containers, name)
 
 

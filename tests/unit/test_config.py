@@ -101,6 +101,7 @@ clusters:
       qos: standby
       parallel_environment: loose
   b: {batch: local, connect: "local:", slots: 4, relay_network: 10.1.0.0/16}
+  c: {batch: slurm, connect: "ssh://fs2", power_up: no}
 """
 
 
@@ -192,7 +193,7 @@ def test_defaults_are_those_of_the_settings() -> None:
 
 def test_every_key_of_a_cluster_arrives() -> None:
     grid = read(ALL_KEYS)
-    (first, second) = engine_settings(grid).clusters
+    (first, second, _) = engine_settings(grid).clusters
     assert first == ClusterSettings(
         name="a",
         batch="sge",
@@ -251,7 +252,9 @@ def test_every_key_of_a_cluster_arrives() -> None:
         "grace": 5.0,
         "floor": 0.5,
         "launchers_environment": "loose",
+        "power_up": True,
     }
+    assert cluster_config(grid, "c")["power_up"] is False
 
 
 @pytest.mark.parametrize(

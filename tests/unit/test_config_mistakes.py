@@ -302,6 +302,7 @@ BAD_VALUES = [
     pytest.param(
         in_cluster("identity: ~/.ssh/id"), "identity is for ssh:// only, not for local:", "Remove", id="identity"
     ),
+    pytest.param(in_cluster("power_up: false"), "does not apply to batch: local", "Remove", id="no power there"),
     pytest.param(in_cluster("parallel_environment: mpi"), "does not apply to batch: local", "Remove", id="no PE there"),
     pytest.param(
         in_cluster("scavenge: {parallel_environment: a}"), "does not apply to batch", "Remove", id="nor there"

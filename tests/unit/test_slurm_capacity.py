@@ -85,7 +85,6 @@ def test_a_node_in_several_partitions_counts_once() -> None:
         "mixed+completing",
         "idle+reserved",
         "idle+maint",
-        "idle+powered_down",
         "idle+reboot_requested",
         "IDLE+DRAIN",
         "unknown",

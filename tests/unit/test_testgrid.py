@@ -10,6 +10,8 @@ import threading
 from ipaddress import IPv4Network
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import docker
 import paramiko
@@ -18,7 +20,7 @@ import yaml
 
 from koalapy.data import data_path
 from koalapy.model.errors import OurError
-from koalapy.testgrid import Containers, ContainersError, Running, compose, layout, networks, state
+from koalapy.testgrid import Containers, ContainersError, Running, compose, layout, lifecycle, networks, state
 
 ADDRESSES = {"alpha": "10.0.0.1", "beta": "10.0.0.2", "gamma": "10.0.0.3", "delta": "10.0.0.4"}
 ROUTES = """\
@@ -135,6 +137,31 @@ def test_a_renamed_file_is_another_content(tmp_path: Path) -> None:
     before = compose.tag(tmp_path)
     (tmp_path / "a").rename(tmp_path / "b")
     assert compose.tag(tmp_path) != before
+
+
+class Engine:
+    """An engine's images by their names, and the names in its containers' configurations."""
+
+    def __init__(self, images: list[str], used: list[str]) -> None:
+        self.names = images
+        self.containers = SimpleNamespace(list=self._containers)
+        self.images = SimpleNamespace(
+            list=lambda: [SimpleNamespace(tags=[name]) for name in self.names], remove=self.names.remove
+        )
+        self._used = used
+
+    def _containers(self, all: bool = False, ignore_removed: bool = False) -> list[Any]:
+        assert all, "a stopped container names its image too"
+        return [SimpleNamespace(attrs={"Config": {"Image": name}}) for name in self._used]
+
+
+@pytest.mark.parametrize("keep", ["new", None])
+def test_images_that_another_test_grids_containers_name_are_kept(keep: str | None) -> None:
+    first, second = list(layout.IMAGES)[:2]
+    others = [f"{first}:other", "python:3.11"]
+    engine = Engine([f"{first}:old", f"{first}:new", f"{second}:old", *others], used=[f"{first}:other", f"{second}:x"])
+    lifecycle._remove_images(Containers(cast(docker.DockerClient, engine)), keep=keep)
+    assert engine.names == ([f"{first}:new"] if keep else []) + others
 
 
 def test_compose_of_version_2_is_preferred(commands: Path) -> None:

@@ -39,6 +39,7 @@ class BatchSettings(NamedTuple):
     processors_per_node: Optional[int] = None
     exclusive: bool = False
     native: List[str] = []
+    power_up: bool = True  # nodes that are powered down count as idle; Slurm only
     slots: Optional[int] = None  # local only
     directory: str = ""  # the shared directory
     command: List[str] = []  # argv that starts the pushed file on the head node

@@ -33,7 +33,8 @@ launch = sge_launch.launch
 drmaa = sge_drmaa
 
 _MIB = 1024 * 1024
-VERSION = re.compile(r"(?:GE |SGE |OGE |UGE |OGS[/ ]GE |AGE )\s*(\S+)")
+# The first two lines of `qstat -help`: the product, of which there are many, its version, and the usage.
+VERSION = re.compile(r"[A-Z][\w/ ]*? +(\d\S*)[^\n]*\nusage: qstat\b", re.ASCII)
 # Of qacct; the latter before the first job has ended, while there is no accounting file.
 _NOT_ACCOUNTED = re.compile(r"job (name|id) \S+ not found|no jobs running since startup")
 _LOWEST_PRIORITY = -1023  # qsub(1), -p

@@ -11,7 +11,7 @@ _PACKAGED = (
 )
 
 # drmaa_get_DRM_system(3) returns such as `SGE 8.1.9`; libraries of other batch systems lie in the same places.
-FAMILY = r"\b([A-Z]*GE|[A-Z]*GE/[\w.]+|Grid Engine)\b"
+FAMILY = r"\b([A-Z]*GE|[A-Z]*GE/[\w.]+|[OG]CS|Grid Engine)\b"
 
 # qsub(1): without -b n the library takes what it submits for a program, and reads no options in it.
 OPTIONS: Sequence[str] = ("-b", "n")

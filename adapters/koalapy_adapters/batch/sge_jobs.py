@@ -97,16 +97,21 @@ def explanations(root: ElementTree.Element) -> Dict[str, str]:
     If a job no longer exists, Grid Engine prints another kind of document, with nothing about the other jobs.
     """
     found: Dict[str, str] = {}
-    for job in root.iter("element"):
+    for job in root.iter():  # of each job: `element` within `djob_info`, or that alone
+        if job.find("JB_job_number") is None:
+            continue
         messages = [text for text in (each.text or "" for each in job.iter("QIM_message")) if text]
-        if messages and job.findtext("JB_job_number"):
+        if messages:
             found[job.findtext("JB_job_number", "")] = "; ".join(_plain(message) for message in messages)
     return found
 
 
 def _plain(message: str) -> str:
-    """The message after its time stamp and the word error: `11/21/2026 02:42:36 [2000:1498]: error: can't chdir …`."""
-    return re.sub(r"^[\d/]+ [\d:]+ (\[\d+:\d+\]: )?(error: )?", "", message.strip()).rstrip(".")
+    """The message after its time stamp and the word error: `11/21/2026 02:42:36 [2000:1498]: error: can't chdir …`, or
+    `error reason 1: can't chdir …`.
+    """
+    begin = r"^([\d/]+ [\d:]+ (\[\d+:\d+\]: )?)?(error reason +\d+: +)?(error: )?"
+    return re.sub(begin, "", message.strip()).rstrip(".")
 
 
 def holds_slots(job: Job) -> bool:

@@ -23,10 +23,11 @@ _NODE = re.compile(
 )
 
 # sinfo(1), NODE STATE CODES: a node can start something if it is in one of these states and has no flag but one of
-# these. So planned (kept for a local job), completing, drained, reserved, powered down and rebooting nodes are out,
-# and whatever a later Slurm may add.
+# these. So planned (kept for a local job), completing, drained, reserved, powering up or down and rebooting nodes are
+# out, and whatever a later Slurm may add. Slurm boots a node that is powered down for the first job on it.
 _USABLE = frozenset(["idle", "mixed", "allocated"])
 _HARMLESS = frozenset(["cloud", "dynamic_norm", "dynamic_future"])
+_BOOTED_FOR_A_JOB = frozenset(["powered_down"])
 _RESERVED = frozenset(["reserved", "maint"])
 _KEPT_FOR_THEM = frozenset(["planned"])
 _NO_MEMORY = 1  # megabytes, slurm.conf(5): the RealMemory of a node for which none is configured
@@ -100,7 +101,7 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
     """
     for result in results[:2]:
         check(result, UNREACHABLE)
-    nodes = _nodes(results[0])
+    nodes = _nodes(results[0], cluster.queue)
     limits = slurm_limits.limits(cluster, results[2])
     ours = _queue(cluster, nodes)
     near = _neighbours(nodes, ours)
@@ -116,7 +117,7 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
     idle = max(0, idle if limits.room is None else min(limits.room, idle))
     whole = [free[name] for name, node in each.items() if not node.allocated]
     waits = [job for job in jobs if job.state == "PENDING" and _wants_now(job, near)]
-    room = _free_to_all(nodes, near)
+    room = _free_to_all(cluster, nodes, near)
     return Capacity(
         total=total,
         idle=idle,
@@ -138,10 +139,24 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
     )
 
 
-def _nodes(result: Result) -> List[Node]:
+def _nodes(result: Result, queue: Optional[str] = None) -> List[Node]:
     nodes = [_node(line, result) for line in result.stdout.splitlines() if line.strip()]
     slurm_jobs.check_end(result)
-    return nodes
+    marked = _marked({node.partition for node in nodes}, queue)
+    return [node._replace(partition=marked[:-1], default=True) if node.partition == marked else node for node in nodes]
+
+
+def _marked(partitions: Set[str], queue: Optional[str]) -> str:
+    """The default partition with its mark, a `*` behind its name; "" if there is none.
+
+    A name may end with a `*` of its own: then the doubled one is the mark, unless the grid file's queue shows which is.
+    """
+    wanted = set((queue or "").split(","))
+    ending = {name for name in partitions if name.endswith("*")} - wanted
+    found = (
+        {name for name in ending if name[:-1] in wanted} or {name for name in ending if name.endswith("**")} or ending
+    )
+    return found.pop() if len(found) == 1 else ""
 
 
 def _node(line: str, result: Result) -> Node:
@@ -151,8 +166,8 @@ def _node(line: str, result: Result) -> Node:
     name, partition, state, allocated, idle, total, shape, shared, available, used, memory, most = match.groups()
     return Node(
         name=name,
-        partition=partition.rstrip("*"),
-        default=partition.endswith("*"),
+        partition=partition,
+        default=False,
         flags=set(state.lower().split("+")),
         allocated=int(allocated),
         idle=int(idle),
@@ -216,14 +231,14 @@ def _free(cluster: BatchSettings, rows: List[Node], reserved: Optional[Set[str]]
     return free
 
 
-def _free_to_all(nodes: List[Node], near: Set[str]) -> List[int]:
+def _free_to_all(cluster: BatchSettings, nodes: List[Node], near: Set[str]) -> List[int]:
     """The free processors of each node for all jobs that compete with ours.
 
     They include nodes that Slurm keeps for one of these jobs.
     """
     free: Dict[str, int] = {}
     for node in nodes:
-        if node.partition in near and _starts(node, _HARMLESS | _KEPT_FOR_THEM):
+        if node.partition in near and _starts(node, _harmless(cluster) | _KEPT_FOR_THEM):
             free[node.name] = max(free.get(node.name, 0), node.idle)
     return list(free.values())
 
@@ -233,8 +248,12 @@ def _starts(node: Node, harmless: FrozenSet[str]) -> bool:
     return node.up and not node.full and bool(_USABLE & node.flags) and not node.flags - _USABLE - harmless
 
 
+def _harmless(cluster: BatchSettings) -> FrozenSet[str]:
+    return _HARMLESS | _BOOTED_FOR_A_JOB if cluster.power_up else _HARMLESS
+
+
 def _free_on(cluster: BatchSettings, node: Node, reserved: Optional[Set[str]]) -> int:
-    harmless = _HARMLESS | _RESERVED if reserved is not None else _HARMLESS
+    harmless = _harmless(cluster) | _RESERVED if reserved is not None else _harmless(cluster)
     if reserved is not None and node.name not in reserved:
         return 0
     if not _starts(node, harmless):

@@ -76,6 +76,7 @@ class ClusterConfig(NamedTuple):
     grace: float = 5.0
     floor: float = 2.0  # the shortest poll while Launchers are there
     launchers_environment: Optional[str] = None  # the parallel environment for them, if not that above
+    power_up: bool = True  # nodes that are powered down count as idle
 
 
 class Program(NamedTuple):
