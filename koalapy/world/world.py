@@ -124,7 +124,7 @@ class World:
     def add(self, plan: ClusterPlan) -> SimCluster:
         """Build a cluster that is no part of the grid yet."""
         name = plan.settings.name
-        self.clusters[name] = cluster = SimCluster(self.agenda, self.seed, plan, name, self.program_log)
+        self.clusters[name] = cluster = SimCluster(self.agenda, self.seed, plan, name, self.program_log, self.streams)
         for call in self._on_built:
             call(cluster)
         return cluster

@@ -31,6 +31,7 @@ from koalapy.chaos.run import run
 EVENTS = int(os.environ.get("KOALA_CHAOS_EVENTS", "230000"))  # in total, so that work bounds the test, not time
 FIRST = int(os.environ.get("KOALA_CHAOS_SEED", "4711"))
 COURSE = 3_000
+_ON_PILOT = (5, 6, 13, 16)  # of seed 31337174
 KOALA = [sys.executable, "-m", "koalapy.cli.main", "sim"]
 
 
@@ -57,6 +58,13 @@ def test_a_job_held_while_it_stops_breaks_no_promise() -> None:
 
 def test_two_attempts_of_a_final_job_that_end_in_one_commit_break_no_promise() -> None:
     assert run(11, 3_000, until=1_700).violation is None
+
+
+def test_a_stream_to_an_attempt_on_a_pilot_breaks_no_promise() -> None:
+    """A pilot, a job on it, and a stream to that."""
+    kinds = [schedule_of(31337174, COURSE)[number].kind for number in _ON_PILOT]
+    assert kinds == ["submit", "open_pilot", "submit_to_pilot", "open_stream"]
+    assert run(31337174, COURSE, only=_ON_PILOT).violation is None
 
 
 def test_jobs_and_parameters_run_to_their_ends_under_faults() -> None:
