@@ -233,6 +233,7 @@ class Engine:
             attempts_pilots.examine(core, now)
             if core.facts:
                 self._react_to_facts(now)
+        self._scavenger.end_sweeps(now)
         if core.prerequisites.ended:
             turns.settle(core, now)
         if core.records.counters.doubtful_below:
@@ -245,9 +246,8 @@ class Engine:
                 self._carry_out_preemption(now, preempting)
             self._schedule(now)
         self._scavenger.step(now)
-        if core.prerequisites.ended and turns.settle(core, now) and not core.startup_gate.missing:
-            self._schedule(now)  # a sweep has ended, for which jobs waited
-            turns.settle(core, now)
+        if core.prerequisites.ended:
+            turns.settle(core, now)  # what has failed since lets no job begin
         if core.queue.ads:
             self._compare_ads(now)
         revoking.step(core, now, self._policies)

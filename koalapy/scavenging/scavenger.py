@@ -89,15 +89,20 @@ class Scavenger:
 
     # ---- steps
 
+    def end_sweeps(self, now: Instant) -> None:
+        """End the sweeps that are over. Jobs that wait for them can then be placed before nodes are taken back."""
+        if self._core.records.sweeps:
+            feeding.begin(self._core)
+            for sweep in self._sweeps():
+                self._follow_up(now, sweep)
+
     def step(self, now: Instant) -> None:
+        """Take back nodes for placed jobs, and give the idle ones to sweeps; no job is placed after it."""
         if not self._core.records.sweeps:
             wishes.forget(self._core)
             if not self._core.nodes_changed:
                 return
-        feeding.begin(self._core)
         self._note_suspensions(now)
-        for sweep in self._sweeps():
-            self._follow_up(now, sweep)
         reclaim.withdraw(self._core, now)
         black_holes.judge(self._core, now)
         self._survey(now)

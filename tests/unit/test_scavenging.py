@@ -448,6 +448,22 @@ def test_no_more_runners_are_active_than_max_runners() -> None:
 # ---- reclaiming
 
 
+def test_a_job_that_waited_for_a_sweep_has_the_nodes_of_others_in_the_step_that_ends_it() -> None:
+    play = SweepPlay({"alpha": 8})
+    first, second = play.sweep(1), play.sweep(100)
+    assert (play.holds(first), play.holds(second)) == ({"alpha": 1}, {"alpha": 1})
+    job = play.submit(component(8), after=(first,))
+    play.start(*play.staying(first))
+    play.want(first, "alpha", 1)
+    play.ran(play.staying(first)[0], [1])
+    while play.record(first).state is not JobState.DONE:
+        assert play.job(job).state is JobState.BLOCKED
+        play.measure()
+        play.go()
+    assert play.job(job).state is JobState.CLAIMING
+    assert not play.staying(second)
+
+
 def test_a_job_of_the_grid_is_placed_on_scavenged_nodes_at_once() -> None:
     play = SweepPlay(ONE)
     sweep = play.sweep()
