@@ -105,7 +105,21 @@ def _ended(core: Core, now: Instant, attempt: Attempt, event: WrapperReported) -
     started_at = changes.get("started_at", attempt.started_at) or Instant(0)
     changes |= {"ended_at": max(event.ended_at or now, started_at), "exit_status": event.exit_status}
     reason = None if event.ending == "exited" and event.exit_status == 0 else _failure(event)
+    if reason is not None and reason.code == "shut_out":
+        reason = _as_shut_out(core, attempt, reason)
     end_attempt(core, now, attempt, changes, reason)
+
+
+def _as_shut_out(core: Core, attempt: Attempt, reason: Reason) -> Reason:
+    """Return the reason, as transient if other wrappers of the cluster have come to its relay in this session.
+
+    Then the network lets nodes connect, and the head node or this node was too busy.
+    """
+    if all(each == attempt.id for each in core.at_barrier.on(attempt.cluster)):
+        return reason
+    message = f"{reason.message} Other nodes are connected meanwhile."
+    advice = "Look at the load of the head node, and at the network of this node."
+    return replace(reason, whose="transient", message=message, advice=advice)
 
 
 def _failure(event: WrapperReported) -> Reason:

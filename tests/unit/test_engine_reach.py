@@ -56,6 +56,38 @@ def test_a_cancel_on_an_unreachable_cluster_is_pending_until_the_cluster_is_reac
     assert play.job(job).state is JobState.CLAIMING
 
 
+SHUT_OUT = Reason("shut_out", "cluster", "The node n1 cannot connect to the relay.", "Set `relay: files`.")
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_cluster_is_excluded_for_a_node_that_is_shut_out_only_if_no_other_is_connected(
+    play: Any, others: bool
+) -> None:
+    first, second = (play.submit(component(4, "alpha")) for _ in range(2))
+    if others:
+        play.come(*play.attempts(first))
+    (attempt,) = play.attempts(second)
+    play.end(attempt, None, "failed", reason=SHUT_OUT)
+    play.obey()
+    play.measure()
+    found = play.job(second)
+    assert bool(found.excluded) is not others
+    assert ("cluster_excluded" in play.kinds) is not others
+    assert found.submission_failures == 1
+    assert found.state is (JobState.CLAIMING if others else JobState.WAITING)
+    message = next(line.details["message"] for line in play.history if line.kind == "attempt_ended")
+    assert ("Other nodes are connected" in message, "relay: files" in message) == (others, not others)
+
+
+def test_who_came_to_the_relay_of_an_earlier_session_shows_nothing_of_this_one(play: Any) -> None:
+    first, second = (play.submit(component(4, "alpha")) for _ in range(2))
+    play.come(*play.attempts(first))
+    play.lose("alpha")
+    play.reach("alpha")
+    play.end(play.attempts(second)[0], None, "failed", reason=SHUT_OUT)
+    assert play.job(second).excluded
+
+
 def test_a_component_on_an_unreachable_cluster_is_unknown_until_its_cluster_answers(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
