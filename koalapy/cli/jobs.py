@@ -184,10 +184,15 @@ def _processors(job: Document) -> int | None:
 
 
 def run_time(job: Document, now: datetime) -> str | None:
-    """Return the run time of a job until its end or `now`, such as 5s, 3m20s or 2h05m; None before its start."""
+    """Return the run time of a job until its end or `now`, such as 5s, 3m20s or 2h05m; None before its start.
+
+    The job's end is that of its last component, and not the instant at which koalad has recorded it.
+    """
     if job["started_at"] is None:
         return None
-    end = datetime.fromisoformat(job["finished_at"]) if job["finished_at"] else now
+    ends = [each["ended_at"] or job["finished_at"] for each in job["components"] if each["started_at"]]
+    ended = all(ends) and max(map(datetime.fromisoformat, ends), default=None)
+    end = ended or (datetime.fromisoformat(job["finished_at"]) if job["finished_at"] else now)
     seconds = max(0, int((end - datetime.fromisoformat(job["started_at"])).total_seconds()))
     if seconds < 60:
         return f"{seconds}s"

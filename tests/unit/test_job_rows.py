@@ -1,0 +1,42 @@
+"""The rows of `koala jobs`."""
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from koalapy.cli.jobs import run_time
+
+START = "2026-11-29T12:00:00.000000Z"
+NOW = datetime.fromisoformat("2026-11-29T12:10:00Z")
+
+
+def at(minute: int) -> str:
+    return f"2026-11-29T12:{minute:02}:00.000000Z"
+
+
+def component(started: bool, ended_at: str | None) -> dict[str, Any]:
+    return {"started_at": START if started else None, "ended_at": ended_at}
+
+
+@pytest.mark.parametrize(
+    ("components", "finished_at", "shown"),
+    [
+        pytest.param([component(True, at(1)), component(True, at(2))], at(5), "2m00s", id="recorded late"),
+        pytest.param([component(True, at(1))], None, "1m00s", id="its output is being fetched"),
+        pytest.param([component(True, at(1)), component(True, None)], None, "10m00s", id="one runs"),
+        pytest.param([component(True, at(1)), component(True, None)], at(5), "5m00s", id="one was lost"),
+        pytest.param([component(True, at(1)), component(False, None)], at(5), "1m00s", id="one was left out"),
+        pytest.param([], at(5), "5m00s", id="flow"),
+        pytest.param([], None, "10m00s", id="sweep that runs"),
+    ],
+)
+def test_the_run_time_ends_with_the_last_component(
+    components: list[dict[str, Any]], finished_at: str | None, shown: str
+) -> None:
+    job = {"started_at": START, "finished_at": finished_at, "components": components}
+    assert run_time(job, NOW) == shown
+
+
+def test_a_job_that_has_not_started_has_no_run_time() -> None:
+    assert run_time({"started_at": None, "finished_at": None, "components": []}, NOW) is None
