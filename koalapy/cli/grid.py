@@ -84,8 +84,11 @@ def down(
 ) -> None:
     """Stop koalad. Jobs run on, unless --cancel."""
     with errors_reported(), Grid(grid) as koalad:
-        name = koalad.locations.grid
+        name, recording = koalad.locations.grid, koalad.status()["state"] != "store_failing"
         koalad.down(cancel=cancel)
+    if not recording:
+        print_message("koala: It could record nothing. Requests that were answered as not recorded yet are dropped:")
+        print_message("ask again once its disk has room or its database answers, and koalad is up.")
     if json:
         return print_json({"schema": "koala.down/1", "grid": name, "cancel": cancel})
     out.print(f"koalad of grid {name} is down" + ("" if cancel else "; its jobs run on"))

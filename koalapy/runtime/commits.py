@@ -29,7 +29,7 @@ def committed_in_time(done: "Future[T]", trouble: Callable[[], Reason | None]) -
 def not_committed(trouble: Reason | None) -> TransientError:
     """Return the error for events that are not committed in time."""
     why = trouble.message if trouble else "koalad is busy."
-    advice = "It will be in time: look with `koala jobs` before you ask again."
+    advice = "It will be, unless koalad is stopped before. Look with `koala jobs` before you ask again."
     return TransientError("not_committed", f"It is not recorded yet: {why}", advice)
 
 
