@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from koalapy_adapters.wrapper.failure_texts import cannot_start
+from koalapy_adapters.wrapper.program.executable import NoExecutable, locate
 
 Processes = Callable[[bytes], list[int]]
 Await = Callable[..., Any]
@@ -202,6 +204,21 @@ def test_an_executable_that_cannot_run_fails_before_the_barrier(
     assert (ended["error"]["code"], ended["error"]["whose"]) == ("no_executable", "request")
     assert words in ended["error"]["message"]
     assert ended["error"]["advice"]
+
+
+@pytest.mark.parametrize("path", ["/no/such/program", "/"])
+def test_the_advice_for_an_absolute_path_is_not_to_make_it_absolute(path: str) -> None:
+    with pytest.raises(NoExecutable) as found:
+        locate(path, "/tmp", {})
+    assert "Correct the path" in found.value.error["advice"]
+    assert "name it by an absolute path" not in found.value.error["advice"]
+
+
+@pytest.mark.parametrize("why", ["[Errno 25] An isolated program can have no terminal.", "No space left on device"])
+@pytest.mark.parametrize("what", ["prepare", "execute"])
+def test_the_reason_of_a_node_ends_with_one_full_stop(what: str, why: str) -> None:
+    message = cannot_start("c1", what, "./a.out", why)["message"]
+    assert message.endswith(f": {why.rstrip('.')}.")
 
 
 def test_an_executable_without_a_slash_is_looked_up_on_the_captured_path(world: Any) -> None:

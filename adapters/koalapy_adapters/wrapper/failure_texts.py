@@ -149,7 +149,8 @@ def no_executable(executable: str, why: str, advice: str) -> Json:
 
 
 def cannot_start(node: str, what: str, executable: str, why: str) -> Json:
-    """The node could not open its files, or not execute the program."""
+    """The node could not open its files, or not execute the program. `why`: perhaps a sentence of ours."""
+    why = why.rstrip(".")
     if what == "prepare":
         return failure(
             "node_not_prepared",

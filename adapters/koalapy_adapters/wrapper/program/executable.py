@@ -8,6 +8,7 @@ from koalapy_adapters.wrapper.events import Json
 from koalapy_adapters.wrapper.failure_texts import no_executable
 
 _STAGE = "Stage it in, or name it by an absolute path."
+_CORRECT = "Correct the path, look whether the nodes see that directory, or stage the program in."
 _STAGE_IN = "Stage it in, or ask who opened the pilot to make its directory `visible`."
 _PERMIT = "Set its executable bit (chmod +x)."
 
@@ -51,11 +52,11 @@ def _places(work: str, environment: Dict[str, str]) -> List[str]:
 
 
 def _check(executable: str, path: str) -> None:
-    raw = encoded(path)
+    raw, stage = encoded(path), _CORRECT if os.path.isabs(executable) else _STAGE
     if not os.path.exists(raw):
-        raise NoExecutable(no_executable(executable, "does not exist on the cluster", _STAGE))
+        raise NoExecutable(no_executable(executable, "does not exist on the cluster", stage))
     if not os.path.isfile(raw):
-        raise NoExecutable(no_executable(executable, "is not a file", _STAGE))
+        raise NoExecutable(no_executable(executable, "is not a file", stage))
     if not os.access(raw, os.X_OK):
         raise NoExecutable(no_executable(executable, "may not be executed", _PERMIT))
     interpreter = _interpreter(raw)
