@@ -141,7 +141,7 @@ def _drain(koalad: Grid, name: str, quiet: bool) -> None:
                 return
             if left["text"] != last and not quiet:
                 last = left["text"]
-                out.print(f"{name} is being drained; there is still {last}.")
+                out.print(f"{name} is being drained; still left: {last}.")
             time.sleep(_LOOK_S)
     except KeyboardInterrupt:
         print_message(

@@ -445,7 +445,7 @@ def _in_use(left: Mapping[str, LeftOn]) -> RequestError:
 
 
 def _sentences(left: Mapping[str, LeftOn]) -> list[str]:
-    return [f"{name} cannot leave the grid: there is {what}." for name, what in left.items()]
+    return [f"{name} cannot leave the grid because of {what}." for name, what in left.items()]
 
 
 def _refusals(found: Difference, left: Mapping[str, LeftOn]) -> list[str]:

@@ -72,7 +72,7 @@ class Leases:
         if found is None:
             raise RequestError("no_such_lease", f"There is no lease {name}.", "`koala leases` lists them.")
         if found.left and not force:
-            message = f"{name} cannot be returned: there is {found.left}. Nothing was changed."
+            message = f"{name} cannot be returned because of {found.left}. Nothing was changed."
             raise RequestError("lease_in_use", message, "`--force` gives it up.")
         lease = found.lease
         self._service.do(

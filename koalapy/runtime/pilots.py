@@ -114,7 +114,7 @@ class Pilots:
         if left and not force:
             if not was_draining:
                 self._changes.drain(name, False)
-            message = f"{name} cannot be closed: there is {left}. Nothing was changed."
+            message = f"{name} cannot be closed because of {left}. Nothing was changed."
             raise RequestError("pilot_in_use", message, "`--drain` waits until nothing is left, `--force` gives it up.")
         self._service.cancel([found.job.id], reason=_CLOSED)
         return self._now(found)

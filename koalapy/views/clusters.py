@@ -9,6 +9,7 @@ from koalapy.engine import Engine
 from koalapy.information.kis import ClusterSummary, Known
 from koalapy.model.counts import counted_as
 from koalapy.model.identity import JobId
+from koalapy.model.textfile.words import listed
 from koalapy.model.units import Instant, format_instant
 from koalapy.views.sweeps import scavenged
 
@@ -112,8 +113,7 @@ def left_on(engine: Engine, cluster: str) -> LeftOn:
 
 
 def _jobs(jobs: Sequence[JobId]) -> str:
-    listed = ", ".join(map(str, jobs[:_JOBS])) + (", …" if len(jobs) > _JOBS else "")
-    return f"{'job' if len(jobs) == 1 else 'jobs'} {listed}"
+    return f"{'job' if len(jobs) == 1 else 'jobs'} {listed(map(str, jobs), 'and', _JOBS)}"
 
 
 def cluster_troubles(reports: Iterable[ClusterReport]) -> list[str]:

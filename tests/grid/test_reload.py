@@ -41,7 +41,7 @@ def test_jobs_that_wait_run_on_a_cluster_that_joins_and_it_leaves_when_it_is_emp
     koalad.until(lambda: koalad.job(runs)["state"] == "running")
     del grid["clusters"]["gamma"]
     koalad.grid_file.write_text(yaml.safe_dump(grid))
-    with pytest.raises(RequestError, match=f"gamma cannot leave the grid: there is job {runs} there"):
+    with pytest.raises(RequestError, match=f"gamma cannot leave the grid because of job {runs} there"):
         koalad.grid.reload()
     assert koalad.grid.drain_cluster("gamma")["left"]["jobs"] == [runs]
     late = koalad.submit(sh(2, "hostname"))

@@ -195,6 +195,25 @@ def test_a_change_that_is_committed_late_is_in_force_then(
     assert [type(each) for events in play.commits for each in events].count(ClusterLeft) == ("vu" not in clusters)
 
 
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        (LeftOn(living=(JobId(411),)), "job 411 there"),
+        (LeftOn(living=(JobId(411), JobId(412))), "jobs 411 and 412 there"),
+        (
+            LeftOn(living=(JobId(7), JobId(8)), pending_cancels=1, naming=(JobId(413),)),
+            "jobs 7 and 8 there, 1 pending cancel, job 413 that can run nowhere else",
+        ),
+    ],
+)
+def test_a_cluster_in_use_is_refused_with_what_is_there(tmp_path: Path, left: LeftOn, words: str) -> None:
+    play = Play(tmp_path)
+    play.left = {"vu": left}
+    with pytest.raises(KoalaError) as refused:
+        play.changes.remove("vu")
+    assert refused.value.reason.message == f"vu cannot leave the grid because of {words}. Nothing was changed."
+
+
 def test_nothing_is_changed_while_the_store_fails_and_no_undoing_is_lost(tmp_path: Path) -> None:
     play = Play(tmp_path)
     play.left = {"vu": LeftOn(living=(JobId(1),))}

@@ -43,7 +43,7 @@ def test_a_job_too_large_for_one_site_runs_on_a_lease_of_the_other(pair: Pair) -
         assert value(text, "koala_neighbour_connected", neighbour=neighbour) == 1
         assert value(text, "koala_leased_processors", neighbour=neighbour, direction=direction) == 4
     assert lyon("pilots", "--json").document["pilots"] == []
-    delft("leases", "end", lease).refused(2, f"there is job {job}", "--force")
+    delft("leases", "end", lease).refused(2, f"because of job {job} there", "--force")
     gate.touch()
     assert delft.end(job)["state"] == "done"
     directory = Path(home.read_text().strip())

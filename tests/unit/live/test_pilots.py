@@ -60,7 +60,7 @@ def test_jobs_run_there_also_with_components_elsewhere_and_over_a_killed_koalad(
 
     job = grid.submit(sh("echo written; echo kept > kept; sleep 6", pilot))
     grid.until(lambda: grid.job(job)["state"] == "running")
-    grid("pilots", "close", pilot).refused(2, f"there is job {job}", "--drain")
+    grid("pilots", "close", pilot).refused(2, f"because of job {job} there", "--drain")
     grid("cluster", "remove", pilot).refused(2, "koala pilots close")
     pid = grid("status", "--json").document["pid"]
     os.kill(pid, signal.SIGKILL)
