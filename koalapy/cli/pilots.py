@@ -12,6 +12,7 @@ from koalapy.cli.times import in_text, shown
 from koalapy.client import Grid
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
+from koalapy.model.intervals import Intervals
 from koalapy.model.request import Isolate
 from koalapy.model.units import SECOND, parse_duration
 
@@ -185,7 +186,8 @@ def _seconds(text: str) -> float:
 
 
 def _row(each: "Pilot") -> tuple[object, ...]:
-    jobs = ", ".join(map(str, each["jobs"])) or None
+    ranges = Intervals.numbers(each["jobs"]).pairs
+    jobs = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges) or None
     at = each["ended_at"] or each["ends_at"]
     ends = None if at is None else shown(at)
     shared = "yes" if each["shared"] else "no"
