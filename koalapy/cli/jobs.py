@@ -96,6 +96,7 @@ def jobs(
 _LAST = 20
 _WATCH_S = 2.0
 _LEAST_WHY = 16  # characters
+_LONGEST_NAME = 30  # characters
 _AFTER = 3  # ids that a line names
 _JOB_COLUMNS = ("ID", "NAME", "STATE", "PROCS", "RUN", "CLUSTERS", "SUBMITTED", "WHY")
 
@@ -139,8 +140,8 @@ def _job_rows(found: Sequence[Document]) -> list[tuple[object, ...]]:
     """Return a row for each job. On a terminal the reason is cut to the width that the other cells leave."""
     rows = [
         (
-            job["id"], job["name"], _state(job), _processors(job), run_time(job, datetime.now(UTC)), _clusters(job),
-            ago(job["submitted_at"]), _why(job),
+            job["id"], _cut(job["name"], _LONGEST_NAME), _state(job), _processors(job),
+            run_time(job, datetime.now(UTC)), _clusters(job), ago(job["submitted_at"]), _why(job),
         )
         for job in found
     ]  # fmt: skip
@@ -149,7 +150,12 @@ def _job_rows(found: Sequence[Document]) -> list[tuple[object, ...]]:
     cells = [tuple("-" if cell is None else str(cell) for cell in row[:-1]) for row in rows]
     taken = sum(max(map(len, column)) + 1 for column in zip(_JOB_COLUMNS[:-1], *cells, strict=True))
     most = max(_LEAST_WHY, out.width - taken - 1)
-    return [(*row[:-1], why if len(why) <= most else why[: most - 1] + "…") for row in rows for why in [row[-1] or ""]]
+    return [(*row[:-1], _cut(row[-1] or "", most)) for row in rows]
+
+
+def _cut(text: str, most: int) -> str:
+    """Return the text with at most this many characters; what is cut off is an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _why(job: Document) -> str:

@@ -1,11 +1,18 @@
 """The rows of `koala jobs`."""
 
 from datetime import datetime
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import pytest
+from engine_play import Play
+from engine_play import component as wish
+from typer.testing import CliRunner
 
+from koalapy.api.documents.jobs import job as document_of
+from koalapy.cli import jobs
 from koalapy.cli.jobs import run_time
+from koalapy.cli.main import app
 
 START = "2026-11-29T12:00:00.000000Z"
 NOW = datetime.fromisoformat("2026-11-29T12:10:00Z")
@@ -40,3 +47,34 @@ def test_the_run_time_ends_with_the_last_component(
 
 def test_a_job_that_has_not_started_has_no_run_time() -> None:
     assert run_time({"started_at": None, "finished_at": None, "components": []}, NOW) is None
+
+
+class Koalad:
+    """A koalad with these jobs."""
+
+    def __init__(self, found: list[Any]) -> None:
+        self._found = found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def jobs(self, states: list[str], labels: list[str], parts: bool) -> list[Any]:
+        return self._found
+
+    def unreadable(self) -> dict[str, Any]:
+        return {"records": []}
+
+
+@pytest.mark.parametrize(("length", "shown"), [(128, f"{'x' * 29}…"), (30, "x" * 30)])
+def test_a_long_name_is_cut(play: Play, monkeypatch: pytest.MonkeyPatch, length: int, shown: str) -> None:
+    job = play.submit(wish(4, "alpha"))
+    document = {**document_of(play.job(job)), "name": "x" * length}
+    monkeypatch.setattr(jobs, "Grid", lambda grid: Koalad([document]))
+    answer = CliRunner().invoke(app, ["jobs"])
+    assert answer.exit_code == 0, answer.output
+    assert answer.stdout.splitlines()[1].split()[1] == shown
