@@ -26,7 +26,7 @@ _DROP_IN = "koala.conf"  # in koalad@GRID.service.d
 _CALL_S = 120.0  # for one call of systemctl or loginctl
 _START_S = 660.0  # for koalad to be ready: longer than the unit's TimeoutStartSec
 _KEPT = ("PATH", "XDG_STATE_HOME", "XDG_CONFIG_HOME")  # of this command's environment
-_CRON = "Without systemd, a line of crontab(5) starts koalad: @reboot koala up"
+_LINES = "`@reboot koala up` and `*/5 * * * * koala up` (docs/service.md)"
 
 app = typer.Typer()
 service_app = typer.Typer(help="Run koalad as a systemd service.", no_args_is_help=True)
@@ -58,6 +58,9 @@ def install(no_start: NoStart = False, grid: options.Grid = None, json: options.
             message = f"{locations.grid} is a name, not a grid file."
             raise RequestError("no_grid_file", message, "Give the path of its grid file with --grid.")
         found = read_grid_file(locations.grid_file)
+        if missing := _why_no_systemd():
+            message = f"No systemd of yours answers here, so nothing was written: {missing}."
+            raise OurError("no_systemd", message, f"Two lines of crontab have nearly the same effect: {_LINES}.")
         locations.make()
         steps = [_write(locations, locations.grid_file, found)]
         steps += _hand_over(locations, start=not no_start)
@@ -74,7 +77,11 @@ def remove(grid: options.Grid = None, json: options.Json = False) -> None:
         if not drop_in.exists():
             message = f"There is no service {unit}."
             raise RequestError("no_service", message, "`koala service install` makes one.")
-        steps = [_call("disabled", ["disable", "--now", unit], f"{unit} is stopped and disabled; jobs run on")]
+        if missing := _why_no_systemd():
+            steps = [Step("disabled", False, f"no systemd of yours answers that could run it: {missing}", vital=False)]
+            steps += [_delete(drop_in)]
+        else:
+            steps = [_call("disabled", ["disable", "--now", unit], f"{unit} is stopped and disabled; jobs run on")]
         if steps[0].done:
             steps += [_delete(drop_in), _call("reloaded", ["daemon-reload"], "systemd has read its units again")]
     _print_steps(locations.grid, steps, json)
@@ -190,12 +197,19 @@ def _pid_of(locations: Locations) -> int | None:
 def _delete(drop_in: Path) -> Step:
     """Remove this grid's part of the unit, and with the last part the template."""
     directory = drop_in.parent
+    (directory / "default.target.wants" / drop_in.name.removesuffix(".d")).unlink(missing_ok=True)  # as `disable` does
     shutil.rmtree(drop_in, ignore_errors=True)
     if drop_in.exists():
         return Step("removed", False, f"{drop_in} cannot be removed")
     if not list(directory.glob("koalad@*.service.d")):
         (directory / _TEMPLATE).unlink(missing_ok=True)
     return Step("removed", True, f"{drop_in} is removed")
+
+
+def _why_no_systemd() -> str:
+    """Return the words of systemctl if no systemd of this user answers; '' if one does."""
+    status, words = _run(["systemctl", "--user", "show", "--property=Version"])
+    return "" if status == 0 else words.rstrip(".")
 
 
 def _call(name: str, arguments: Sequence[str], done: str, timeout_s: float = _CALL_S) -> Step:
@@ -210,7 +224,7 @@ def _run(command: list[str], timeout_s: float = _CALL_S) -> tuple[int, str]:
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s)
     except OSError as error:
-        return 127, f"{command[0]}: {error.strerror}. {_CRON}"
+        return 127, f"{command[0]}: {error.strerror}"
     except subprocess.TimeoutExpired:
         return 124, f"no answer within {timeout_s:.0f} s"
     words = " ".join((done.stdout + done.stderr).decode(errors="replace").split())
