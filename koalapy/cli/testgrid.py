@@ -165,7 +165,16 @@ def _reporting() -> "Iterator[Report]":
 def _print_status(found: "Status") -> None:
     rows = [(host, container, found.addresses.get(host)) for host, container in found.hosts.items()]
     table(("HOST", "CONTAINER", "ADDRESS"), rows)
-    print_message(f"The grid file is {found.grid_file}." if found.up else "The test grid is not up.")
+    print_message(_summary(found))
+
+
+def _summary(found: "Status") -> str:
+    if found.up:
+        return f"The grid file is {found.grid_file}."
+    if found.grid_file is None and set(found.hosts.values()) == {"running"}:
+        path = _testgrid().state.grid_file()
+        return f"Its containers run, but there is no {path}: set the XDG_STATE_HOME with which they were started."
+    return "The test grid is not up."
 
 
 if __name__ == "__main__":

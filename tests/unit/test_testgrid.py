@@ -17,10 +17,23 @@ import docker
 import paramiko
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from koalapy import testgrid
+from koalapy.cli.main import app
 from koalapy.data import data_path
 from koalapy.model.errors import OurError
-from koalapy.testgrid import Containers, ContainersError, Running, compose, layout, lifecycle, networks, state
+from koalapy.testgrid import (
+    Containers,
+    ContainersError,
+    Running,
+    Status,
+    compose,
+    layout,
+    lifecycle,
+    networks,
+    state,
+)
 
 ADDRESSES = {"alpha": "10.0.0.1", "beta": "10.0.0.2", "gamma": "10.0.0.3", "delta": "10.0.0.4"}
 ROUTES = """\
@@ -35,6 +48,23 @@ tun0	0000D50A	00000000	0001	0	0	0	0080FFFF	0	0	0
 def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state"
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("running", "Its containers run, but there is no {}/koala/testgrid/grid.yaml: set the XDG_STATE_HOME"),
+        ("exited", "The test grid is not up."),
+    ],
+)
+def test_containers_that_another_state_directory_has_are_reported_as_such(
+    state_home: Path, monkeypatch: pytest.MonkeyPatch, status: str, words: str
+) -> None:
+    found = Status(up=False, grid_file=None, addresses={}, hosts={"alpha": status, "beta": status})
+    monkeypatch.setattr(testgrid, "status", lambda: found)
+    answer = CliRunner().invoke(app, ["testgrid", "status"])
+    assert answer.exit_code == 1, answer.output
+    assert words.format(state_home) in answer.stderr
 
 
 @pytest.fixture
