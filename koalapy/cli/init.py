@@ -4,8 +4,9 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -74,7 +75,7 @@ def init(
     json: Json = False,
 ) -> None:
     """Write a grid file: ask for the clusters, and look for the batch systems and queues of their head nodes."""
-    with errors_reported():
+    with errors_reported(), _interruption_reported():
         path = grid or default_grid_file()
         _check_askable(yes, json, path, force)
         name = name or _grid_name(path, ask=not yes and not cluster)
@@ -93,6 +94,16 @@ def init(
         _conclude(path, written, content)
     if content is None or any(seen.reason for seen in looks):
         raise typer.Exit(FAILED)
+
+
+@contextmanager
+def _interruption_reported() -> Iterator[None]:
+    """Report that nothing is written if a person interrupts the command, at a question or between two."""
+    try:
+        yield
+    except (KeyboardInterrupt, typer.Abort):
+        print_message("\nNothing is written.")
+        raise
 
 
 # ---- what is wanted

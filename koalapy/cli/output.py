@@ -141,7 +141,7 @@ def errors_reported() -> Iterator[None]:
         yield
     except KoalaError as error:
         fail(error)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):  # the second while a question is asked
         print_message("koala: interrupted.")
         raise typer.Exit(130) from None
 

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -320,8 +321,22 @@ def test_a_person_is_asked_sees_the_file_and_may_still_refuse(tmp_path: Path) ->
     assert list(yaml.safe_load(path.read_text())["clusters"]) == ["laptop"]
 
 
+def test_an_interrupt_at_a_question_writes_nothing_and_is_reported_as_elsewhere(tmp_path: Path) -> None:
+    shown, status = typed(tmp_path, tmp_path / "grid.yaml", ["lab"], interrupted_at="Head nodes")
+    assert status == 130
+    assert "Nothing is written." in shown
+    assert "koala: interrupted." in shown
+    assert "Aborted" not in shown
+    assert not (tmp_path / "grid.yaml").exists()
+
+
 def answered(home: Path, path: Path, lines: list[str]) -> str:
     """What a person sees on a terminal who types these lines."""
+    return typed(home, path, lines)[0]
+
+
+def typed(home: Path, path: Path, lines: list[str], interrupted_at: str = "\0") -> tuple[str, int]:
+    """What a person sees on a terminal, and the exit status. SIGINT is sent once this text is shown."""
     ours, theirs = pty.openpty()
     config = home / ".ssh" / "config"
     more = ["--ssh-config", str(config)] if config.exists() else []
@@ -335,6 +350,9 @@ def answered(home: Path, path: Path, lines: list[str]) -> str:
         with contextlib.suppress(OSError):  # the terminal's other end is closed
             while piece := os.read(ours, 65_536):
                 shown += piece
-        process.wait(240)
+                if interrupted_at.encode() in shown:
+                    interrupted_at = "\0"
+                    process.send_signal(signal.SIGINT)
+        status = process.wait(240)
     os.close(ours)
-    return shown.decode()
+    return shown.decode(), status
