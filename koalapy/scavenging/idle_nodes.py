@@ -8,6 +8,7 @@ from koalapy.information.commitments import Commitments
 from koalapy.information.kis import ClusterSummary, Known
 from koalapy.model.attempt import OwnerKind
 from koalapy.model.cluster import ClusterState
+from koalapy.model.counts import counted_as
 from koalapy.model.events import ClusterMeasured
 from koalapy.model.hours import offset_at
 from koalapy.model.learned import Learned
@@ -120,7 +121,7 @@ def look(
     if seen and state.others_hidden and not rules.native:
         return _shut("others' jobs cannot be seen there, so that sweeps could be in their way")
     if not size:
-        return _shut("no node of it was ever seen idle")
+        return _shut(f"no node of it was ever seen idle{_used_by_others(core, known.settings.name, state)}")
     idle = _idle(known, core.information.commitments) if seen else []
     sight = ClusterNodes(
         total=max(1, state.total // size),
@@ -133,15 +134,23 @@ def look(
     )
     if not seen:  # the hours of the rules may end while idle nodes are unknown
         return _shut(str(summary.trouble).rstrip("."), min(held, _ask(policy, sight)[0]))
-    return _allowed(sight, idle, policy)
+    return _allowed(sight, idle, policy, _used_by_others(core, known.settings.name, state))
 
 
 def _shut(why: str, held: int = 0) -> Nodes:
     return Nodes(allowed=held, closed=why, why=why)
 
 
-def _allowed(sight: ClusterNodes, idle: Sequence[int], policy: IdlenessPolicy) -> Nodes:
-    """Return the nodes that the policy allows.
+def _used_by_others(core: Core, cluster: str, state: ClusterState) -> str:
+    """Return how many processors are used by others, another koalad of this user among them; '' for none."""
+    own = sum(each.processors for each in core.records.live(cluster) if each.allocated_at is not None)
+    used = state.others + max(0, state.ours - own)
+    are = "is" if used == 1 else "are"
+    return f"; {used} of its {counted_as(state.total, 'processor')} {are} used by others" if used else ""
+
+
+def _allowed(sight: ClusterNodes, idle: Sequence[int], policy: IdlenessPolicy, used: str) -> Nodes:
+    """Return the nodes that the policy allows. `used`: by whom the other nodes are, as the end of a sentence.
 
     The cluster is closed if the policy would not let a runner take a node that another one gives up.
     """
@@ -151,7 +160,7 @@ def _allowed(sight: ClusterNodes, idle: Sequence[int], policy: IdlenessPolicy) -
     why = f"the idleness policy failed: {wrong}" if wrong else _words(allowed)
     closed = why if wrong else "" if may_grow else why or "its rules forbid it now"
     found = tuple(idle[: max(0, allowed - sight.held)])
-    nothing = "" if found else closed or why or "none of its nodes is idle altogether"
+    nothing = "" if found else closed or why or f"none of its nodes is idle altogether{used}"
     return Nodes(idle=found, allowed=allowed, closed=closed, why=nothing)
 
 

@@ -1,12 +1,14 @@
 """Why a sweep gets no more nodes, cluster by cluster."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from engine_play import UNREACHABLE, component
 from sweep_play import NODE, SweepPlay
 
 from koalapy.model.cluster import ClusterSettings, Scavenge
+from koalapy.model.events import ClusterMeasured
 from koalapy.model.identity import JobId
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.sweep_order import IN_ORDER, SweepOrder
@@ -40,6 +42,27 @@ def test_a_cluster_of_which_it_has_all_is_idle_no_more() -> None:
     play.start_all(sweep)
     assert why(play, sweep) == dict.fromkeys(CLUSTERS, "none of its nodes is idle altogether")
     assert why(play, play.sweep(cluster="beta")) == {"beta": "none of its nodes is idle altogether"}
+
+
+def full(play: SweepPlay, **processors: int) -> None:
+    """Measure every cluster once more: nothing is idle, and these have its processors."""
+    play.apply(
+        *(
+            ClusterMeasured(
+                cluster=name,
+                state=replace(play.measurement(name).state, idle=0, free_nodes=(), whole_nodes=(), **processors),  # type: ignore[arg-type]
+            )
+            for name in play.sizes
+        )
+    )
+
+
+@pytest.mark.parametrize("processors", [{"others": 16, "ours": 0}, {"others": 0, "ours": 16}, {"others": 9, "ours": 7}])
+def test_others_and_another_koalad_of_this_user_are_blamed(processors: dict[str, int]) -> None:
+    play = SweepPlay(CLUSTERS)
+    full(play, **processors)
+    used = "no node of it was ever seen idle; 16 of its 16 processors are used by others"
+    assert why(play, play.sweep()) == dict.fromkeys(CLUSTERS, used)
 
 
 @pytest.mark.parametrize(
