@@ -6,6 +6,7 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.output import DONE, FAILED, errors_reported, out, print_json, table
+from koalapy.cli.times import Utc, in_text, shown
 from koalapy.client import Grid
 from koalapy.model.errors import RequestError
 
@@ -25,7 +26,7 @@ _LISTS = ("without",)
 
 
 @maintenance.command("list")
-def list_tasks(grid: options.Grid = None, json: options.Json = False) -> None:
+def list_tasks(utc: Utc = False, grid: options.Grid = None, json: options.Json = False) -> None:
     """List the tasks, when each runs next, and how its last run went."""
     with errors_reported(), Grid(grid) as koalad:
         document = koalad.maintenance()
@@ -53,7 +54,7 @@ def run_task(
     if json:
         print_json(document)
     else:
-        out.print(document["run"]["message"])
+        out.print(in_text(document["run"]["message"]))
     raise typer.Exit(DONE if document["run"]["ok"] else FAILED)
 
 
@@ -71,5 +72,6 @@ def _options(settings: list[str]) -> dict[str, Any]:
 def _row(each: "MaintenanceTask") -> tuple[Any, ...]:
     last = each["last"]
     how = "" if last is None else ("ok: " if last["ok"] else "failed: ") + last["message"]
-    began = None if last is None else last["began_at"]
-    return each["name"], each["task"], each["cron"], each["next_at"], began, how
+    began = None if last is None else shown(last["began_at"])
+    next_at = None if each["next_at"] is None else shown(each["next_at"])
+    return each["name"], each["task"], each["cron"], next_at, began, in_text(how)

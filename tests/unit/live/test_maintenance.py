@@ -1,5 +1,6 @@
 """Maintenance by a real koalad: what is pruned leaves no file, and what fails is told until it goes well."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,9 @@ def test_what_fails_stands_in_the_status_until_it_goes_well(koala: Any) -> None:
     assert len(list(backups.iterdir())) == 1
     listed = koala("maintenance", "list")
     assert "30 3 * * *" in listed.out
+    assert not re.search(r"\dT\d\d:", listed.out)  # times are local, as elsewhere
+    in_utc = koala("maintenance", "list", "--utc").out.splitlines()[1]
+    assert len(re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", in_utc)) >= 1, in_utc
     assert "ok: The store is copied to" in " ".join(listed.out.split())
     checked = koala("maintenance", "run", "check")
     assert checked.status == 0, checked
