@@ -243,7 +243,7 @@ def schema(
 
 
 @config_app.command("check")
-def check(grid: options.Grid = None) -> None:
+def check(grid: options.Grid = None, json: options.Json = False) -> None:
     """Read the grid file as koalad would, and print its errors."""
     from koalapy.koalad.gridfile import read_grid_file
 
@@ -253,7 +253,12 @@ def check(grid: options.Grid = None) -> None:
             message = f"There is no grid file {locations.grid}."
             raise RequestError("no_grid_file", message, "Give the path of one with --grid.")
         found = read_grid_file(locations.grid_file)
-    out.print(f"{locations.grid_file} is fine: grid {found.grid}, {counted_as(len(found.clusters), 'cluster')}")
+    path, clusters = str(locations.grid_file), [*found.clusters]
+    if json:
+        document = {"schema": "koala.config-check/1", "grid_file": path, "grid": found.grid, "clusters": clusters}
+        return print_json(document)
+    out.print(f"{path} is fine: grid {found.grid}, {counted_as(len(clusters), 'cluster')}")
+    return None
 
 
 def _print_disk(grid: options.Grid, json: bool) -> None:

@@ -139,6 +139,12 @@ def test_without_a_grid_file_every_command_names_the_missing_one(koala: Any) -> 
 
 def test_config_check_and_schema(koala: Any) -> None:
     assert koala("config", "check").out == f"{koala.grid_file} is fine: grid live, 3 clusters\n"
+    assert koala("config", "check", "--json").document == {
+        "schema": "koala.config-check/1",
+        "grid_file": str(koala.grid_file),
+        "grid": "live",
+        "clusters": ["amsterdam", "delft", "leiden"],
+    }
     assert koala("config", "schema").document["properties"]["clusters"]
 
 
