@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import urllib.parse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -111,7 +110,8 @@ def _decoded(user: str | None) -> str | None:
     """Return the user's name with its %40 and the like as the signs that they stand for. Raises ConnectError."""
     if user is None:
         return None
-    name = urllib.parse.unquote(user, errors="replace")
+    octets = re.sub(rb"%([0-9A-Fa-f]{2})", lambda found: bytes.fromhex(found[1].decode()), user.encode())
+    name = octets.decode(errors="replace")
     if "%" in re.sub(r"%[0-9A-Fa-f]{2}", "", user) or not name.isprintable() or set("/:\ufffd") & set(name):
         raise ConnectError(f"names no user by {user}", "Write %25 for a % of the name, and %40 for an @.")
     return name

@@ -33,7 +33,7 @@ def test_a_cluster_without_an_accounting_file_has_no_history() -> None:
     assert sge.parse_account(Result(argv, 1, "", CASE.read_text())) == []
 
 
-def test_an_accounting_that_fails_is_told_apart_from_a_queue_that_fails() -> None:
+def test_a_failure_of_the_accounting_is_another_one_than_that_of_the_queue() -> None:
     broken = Result([], 1, "", "qacct: accounting file is on fire")
     with pytest.raises(UnaccountedError) as caught:
         head(broken, NOTHING_LISTED).look(TAG, "7")

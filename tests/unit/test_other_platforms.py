@@ -30,7 +30,7 @@ def test_nodes_that_slurm_boots_for_a_job_are_idle() -> None:
     assert found.others == 4
 
 
-def test_a_cluster_can_say_that_its_nodes_are_not_to_be_booted() -> None:
+def test_a_cluster_without_power_up_has_no_powered_down_node_idle() -> None:
     found = capacity(CLOUD, power_up=False)
     assert (found.total, found.idle, found.free_nodes) == (20, 2, [[2, 1]])
 
