@@ -11,6 +11,9 @@ from pathlib import Path
 from koalapy.locations import home
 
 _DEPTH = 8  # of nested includes; OpenSSH allows 16
+_WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\])+""")
+_PLAIN = re.compile(r"""[^"'\\]+""")
+_LONGEST = 4096  # characters of a word with quotes
 _WORDS = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)(.*)")
 
 
@@ -52,12 +55,29 @@ def _hosts(path: Path, base: Path, depth: int) -> Iterator[str]:
 
 def _included(base: Path, pattern: str, depth: int) -> Iterator[str]:
     """Yield the hosts of included files. A relative path is relative to ~/.ssh in every file (ssh_config(5))."""
+    if "\0" in pattern:
+        return  # no path has one
     for name in sorted(glob.glob(os.path.join(base, os.path.expanduser(pattern)))):
         yield from _hosts(Path(name), base, depth + 1)
 
 
 def _values(text: str) -> list[str]:
-    try:
-        return shlex.split(text, comments=True)
-    except ValueError:
-        return []
+    """Return the words of a line up to a comment; [] if a quote is not closed, or a word has very much in quotes.
+
+    shlex reads each word for itself, since its time grows with the square of a text's length.
+    """
+    words: list[str] = []
+    end = 0
+    for found in _WORD.finditer(text):
+        if text[end : found.start()].strip():
+            return []
+        if found[0].startswith("#"):
+            return words
+        end = found.end()
+        if _PLAIN.fullmatch(found[0]):
+            words.append(found[0])
+        elif len(found[0]) <= _LONGEST:
+            words += shlex.split(found[0])
+        else:
+            return []
+    return [] if text[end:].strip() else words

@@ -76,6 +76,7 @@ MOST_RETRIALS = 1_000_000
 UNBOUNDED = ["n", "forever"]  # as `on_error`: the first is the word of the multistage co-allocation service
 MOST_BYTES = 262_144  # of a component, and of the lists of files: each has to fit into a message to a cluster
 _MOST_GPUS = 10_000
+_LONGEST_VALUE = 131_071  # bytes of one argument or variable that Linux passes to a program: MAX_ARG_STRLEN, execve(2)
 _LONGEST_NAME = 128
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _RESERVED = "KOALA_"
@@ -332,6 +333,13 @@ class ComponentFile(Section):
         if size > MOST_BYTES:
             what = f"has arguments, environment and setup of {size} bytes, more than {MOST_BYTES}"
             raise wrong(what, "Put them into a file, and stage it in.", "too_large")
+        variables = [f"{name}={value}" for name, value in self.environment.items()]
+        for key, values in (("arguments", self.arguments), ("environment", variables)):
+            if (
+                longest := max((len(value.encode(errors="surrogatepass")) for value in values), default=0)
+            ) > _LONGEST_VALUE:
+                what = f"has a value of {longest} bytes, and no program can be given more than {_LONGEST_VALUE} in one"
+                raise wrong(what, "Put it into a file, and stage it in.", "too_large", at=(key,))
         return self
 
     def request(self) -> ComponentRequest:

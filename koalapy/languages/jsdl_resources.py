@@ -10,6 +10,7 @@ from koalapy.model.textfile.words import shown
 _COUNTS = ("TotalCPUCount", "IndividualCPUCount", "TotalResourceCount")
 _MEMORIES = ("TotalPhysicalMemory", "IndividualPhysicalMemory")
 _LINUX = "LINUX"
+_UPPER_ONLY = "states an upper bound only, and no number of what the job needs"
 _NUMBER = re.compile(r"[0-9]{1,18}(\.[0-9]{1,18})?([eE]\+?[0-9]{1,2})?", re.ASCII)
 
 
@@ -65,9 +66,12 @@ def _least(draft: Draft, element: Element) -> int:
         if name in ("Exact", "LowerBoundedRange"):
             return _number(draft, child)
         if name == "Range":
-            return next(_number(draft, bound) for bound in elements(child) if name_of(bound) == "LowerBound")
+            for bound in elements(child):
+                if name_of(bound) == "LowerBound":
+                    return _number(draft, bound)
     advice = "Write an Exact, or a range with a lower bound, of which the bound is taken."
-    raise draft.refusal(element, "has no number", advice)
+    is_bounded = any(name_of(each) in ("UpperBoundedRange", "UpperBound") for each in element.iter("{*}*"))
+    raise draft.refusal(element, _UPPER_ONLY if is_bounded else "has no number", advice)
 
 
 def _number(draft: Draft, element: Element) -> int:
@@ -87,7 +91,7 @@ def _cluster(draft: Draft, element: Element) -> None:
 
 def _system(draft: Draft, element: Element) -> None:
     for name in element.iter("{*}OperatingSystemName"):
-        if word_of(name) != _LINUX:
+        if word_of(name).upper() != _LINUX:
             raise draft.refusal(name, f"is {shown(word_of(name))}", f"Write {_LINUX}, or remove {named(element)}.")
     for version in element.iter("{*}OperatingSystemVersion"):
         raise draft.refusal(version, "is not a resource that koalapy can ask for", "Remove it.")

@@ -20,6 +20,7 @@ from koalapy.model.textfile.words import shown
 
 SWEEP = "http://schemas.ogf.org/jsdl/2009/03/sweep"
 FUNCTIONS = "http://schemas.ogf.org/jsdl/2009/03/sweep/functions"
+_FUNCTIONS = ("Values", "LoopInteger", "LoopDouble")
 _SUBSTRING = re.compile(r"\s*substring\s*\((.*?),\s*([0-9]{1,6})\s*(?:,\s*([0-9]{1,6})\s*)?\)\s*", re.DOTALL)
 _INTEGER = re.compile(r"[-+]?[0-9]{1,40}", re.ASCII)
 _DOUBLE = re.compile(r"[-+]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][-+]?[0-9]{1,3})?", re.ASCII)
@@ -79,6 +80,10 @@ def _levels(draft: Draft, sweeps: list[Element]) -> Iterator[list[Element]]:
 
 def _assign(draft: Draft, root: Element, assignment: Element, known: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the parameter's name and its values, and mark all texts that they replace. Raises RequestError."""
+    for child in elements(assignment):
+        if namespace_of(child) == SWEEP and name_of(child) in _FUNCTIONS:
+            what = "is in the namespace of sweeps, and the functions have one of their own"
+            raise draft.refusal(child, what, f"Write it in the namespace {FUNCTIONS}.", "function_namespace")
     nodes = [child for child in elements(assignment) if namespace_of(child) == SWEEP]
     functions = [child for child in elements(assignment) if namespace_of(child) != SWEEP]
     if not nodes or len(functions) != 1:

@@ -13,11 +13,17 @@ from koalapy.model.textfile.words import shown
 Element = etree._Element
 
 _MOST_ELEMENTS = 250_000
+_DECLARED = re.compile(rb"""\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([A-Za-z][\w.-]{0,39})["']""", re.ASCII)
+_OF_ONE_BYTE = re.compile(r"(ISO-?8859-\d{1,2}|windows-125\d|latin-?\d{1,2}|koi8-[ru])", re.ASCII | re.IGNORECASE)
 
 
 def read_xml(text: str | bytes, source: str) -> Element:
-    """Return the root element. The text is read as UTF-8, whatever encoding it declares. Raises RequestError."""
+    """Return the root element. Raises RequestError.
+
+    Bytes are read in the encoding that they declare, if that has ASCII in it as it is, else as UTF-8.
+    """
     data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    data = _in_utf8(data, source)
     if len(data) > MAX_BYTES:
         message = f"{source} has {len(data):,} bytes, more than {MAX_BYTES:,}."
         raise RequestError("too_large", message, "Put long lists of values into a file, and name it in a YAML job.")
@@ -27,6 +33,32 @@ def read_xml(text: str | bytes, source: str) -> Element:
         message = f"{where}: the file declares a document type or entities, which are not read."
         raise RequestError("entities", message, "Remove the <!DOCTYPE …>, and write out what its entities stand for.")
     return _parsed(data, source)
+
+
+def _in_utf8(data: bytes, source: str) -> bytes:
+    """Return the document in UTF-8. Raises RequestError for bytes that are not of the encoding that it declares.
+
+    A document that is UTF-8 stays as it is: a text that somebody has converted may still declare its former encoding.
+    """
+    declared = _DECLARED.match(data)
+    if declared is None or _is_utf8(data):
+        return data
+    name = declared[1].decode()
+    if not _OF_ONE_BYTE.fullmatch(name):
+        return data
+    try:
+        return data.decode(name).encode()
+    except (LookupError, UnicodeDecodeError):
+        message = f"{source}: the file declares the encoding {name}, which it is not in."
+        raise RequestError("syntax", message, "Save it as UTF-8, and declare that.") from None
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def elements(element: Element) -> Iterator[Element]:

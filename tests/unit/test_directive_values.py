@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from job_languages import read_native
 from koalapy_adapters.batch import pbs, sge, slurm, torque
 from koalapy_adapters.batch.protocol import BatchJob, BatchSettings
 from koalapy_adapters.errors import BatchError, RequestError, Result
@@ -106,3 +107,10 @@ def test_a_refusal_names_the_batch_systems_command() -> None:
         slurm_examination.try_access(lambda argv: refused, BatchSettings("me", account="none"))
     assert caught.value.result is not None
     assert caught.value.result.argv == ["sbatch", "--test-only"]
+
+
+def test_the_account_of_a_strangers_job_file_reaches_slurm() -> None:
+    """The charge went to `proj`, which is the part before the sign of comments."""
+    text = (FILE.parent / "85-slurm-account-hash.yaml").read_text()
+    (component,) = read_native(text, "job.yaml", "/here", ["alpha"]).components
+    assert "--account=proj#7" in words(slurm, "#SBATCH", job(account=component.account))

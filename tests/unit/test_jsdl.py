@@ -267,7 +267,7 @@ MORE = [
     (resources(exactly("TotalCPUCount", "1e999999999")), "no count."),
     (
         resources("<TotalCPUCount><UpperBoundedRange>4</UpperBoundedRange></TotalCPUCount>"),
-        "TotalCPUCount has no number.",
+        "TotalCPUCount states an upper bound only, and no number of what the job needs.",
     ),
     (
         resources(exactly("TotalCPUCount", 7) + exactly("IndividualCPUCount", 2) + exactly("TotalResourceCount", 3)),

@@ -6,7 +6,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from koalapy_adapters.batch import sge, sge_jobs, slurm, torque
+from koalapy_adapters.batch import hostlist, pbs_records, sge, sge_jobs, slurm, torque
 from koalapy_adapters.batch.protocol import BatchSettings, Capacity
 from koalapy_adapters.batch.sge_drmaa import FAMILY
 from koalapy_adapters.errors import BatchError, ClusterError, Result
@@ -112,3 +112,39 @@ def test_a_users_backslash_is_read_from_grid_engines_list() -> None:
     found = sge.parse_find(result, "kj1a2b3c4d5e6f7")
     assert found is not None
     assert found.batch_id == "7"
+
+
+def test_host_lists_of_strangers_clusters() -> None:
+    lines = (CASES / "23-slurm-hostlists.txt").read_text().splitlines()
+    foo = ["foo003", *(f"foo0{n}" for n in range(10, 21)), "foo103", "foo104", "foo10", "foo12", "foo13", "foo14"]
+    assert [hostlist.expand(line) for line in lines] == [
+        ["c427-032", "c429-002"],
+        ["c457-011", "c457-012"],
+        ["c438-062", "c438-104"],
+        [*foo, "foo-m11-16"],
+        ["cn-10-01", "cn-10-02", "cn-11-01", "cn-11-02"],
+        ["ml-16-node-001", "ml-16-node-002", "ml-16-node-004", *(f"ml-17-node-00{n}" for n in (1, 2, 3))],
+        ["host.domain1.example", "host.domain2.example"],
+    ]
+
+
+def test_a_task_on_a_core_with_two_threads_is_one_processor() -> None:
+    lines = (CASES / "28-slurm-environment-hyperthreads.txt").read_text().splitlines()
+    (host,) = slurm.hosts(dict(line.split("=", 1) for line in lines), lambda path: "")
+    assert (host.name, host.processors) == ("c-7", 1)
+
+
+def test_torque_s_jobs_and_nodes_are_read() -> None:
+    listed = Result(
+        [*torque.status_argv(["4711.master.example"])], 0, (CASES / "40-torque-qstat-x.xml").read_text(), ""
+    )
+    found = torque.parse_find(listed, "kj1a2b3c4d5e6f7")
+    assert found is not None
+    assert (found.batch_id, found.state) == ("4711.master.example", "running")
+    shown = Result(["pbsnodes", "-a"], 0, (CASES / "41-torque-pbsnodes.txt").read_text(), "")
+    nodes = pbs_records.nodes(shown)
+    assert [(node.name, node.fields["state"], node.fields["np"]) for node in nodes] == [
+        ("wn0835.example", "job-exclusive", "8"),
+        ("wn0787.example", "free", "8"),
+        ("0xx.example", "down,offline", "4"),
+    ]

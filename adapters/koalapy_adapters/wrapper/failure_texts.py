@@ -1,5 +1,7 @@
 """Why an attempt ended as it did: each a sentence of what is wrong and one of what to do, and whose move it is."""
 
+import errno
+import os
 import signal
 from typing import List, Optional
 
@@ -159,6 +161,8 @@ def cannot_start(node: str, what: str, executable: str, why: str) -> Json:
             "Look whether it sees the shared directory, and whether that has room.",
         )
     advice = "A script needs a first line such as #!/bin/sh; a binary must be built for these nodes."
+    if os.strerror(errno.E2BIG) in why:
+        advice = "Its arguments and environment, or one of them, are too long: put them into a file, and stage it in."
     return failure(
         "no_executable", "request", "The node %s could not execute %s: %s." % (node, executable, why), advice
     )
