@@ -35,6 +35,7 @@ from koalapy_adapters.wrapper.liveness import until_ended
 _DECIDED = (CANCELLED, PREEMPTED, WALLTIME)  # endings of which the server does not need the node
 NOT_UNKNOWN = failure("known_tag", "request", "koalad itself has submitted this attempt.", "Cancel its job.")
 CANCELS = 3  # in vain, after which every other one asks the batch system to forget a job that surely has ended
+FORCED_AFTER = 5 * SECOND  # by the user's wish: for a plain cancel, which may hang until its time-out
 STUCK_CANCELS = 3  # in vain, after which the attempt is reported as stuck
 STUCK_AFTER = 60 * SECOND  # of cancels: a busy batch system needs half of it to kill what ignores signals
 MARGIN = 3 * SECOND  # beyond the program's grace, until the batch system's cancel
@@ -86,6 +87,8 @@ def begin(core: Core, now: int, attempt: Attempt) -> List[Any]:
     if attempt.connected and attempt.stop is not None and not attempt.surely_ended:
         actions.append(SendToWrapper(attempt.tag, attempt.stop))
         end.cancel_at = now if attempt.stop.force else now + _grace(core, attempt) + MARGIN
+    if attempt.stop is not None and attempt.stop.force:
+        end.force_at = _force_at(attempt, now)
     return actions
 
 
@@ -106,10 +109,11 @@ def cancelled(core: Core, now: int, attempt: Attempt, outcome: JobCancelled) -> 
     end = attempt.ending
     if end is None:
         return []
-    end.cancelling, end.refused = False, outcome.error
+    end.cancelling, end.refused = max(0, end.cancelling - 1), outcome.error
     if end.listed:
-        end.cancel_at = end.cancel_backoff.after(now)
         end.check_at = now
+        if not end.cancelling:
+            end.cancel_at = end.cancel_backoff.after(now)
     return []
 
 
@@ -180,6 +184,9 @@ def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
     if end.cancel_at is not None and end.cancel_at <= now:
         end.cancel_at = None
         actions += _cancel(now, attempt, end)
+    if end.force_at is not None and end.force_at <= now:
+        end.force_at = None
+        actions += _force(attempt, end)
     if not end.asking and end.check_at is not None and end.check_at <= now:
         end.check_at = None
         if _must_look(attempt, end):
@@ -225,17 +232,33 @@ def _cancel(now: int, attempt: Attempt, end: Ending) -> List[Any]:
     if not attempt.batch_id:
         end.check_at = now
         return []
-    end.cancelling = True
+    end.cancelling += 1
     end.cancels += 1
     unwaited = attempt.surely_ended or (attempt.stop is not None and attempt.stop.force)
     in_vain = unwaited and end.cancels > CANCELS and end.cancels % 2 == 0
     return [CancelJob(attempt.tag, attempt.batch_id, forced=in_vain)]
 
 
+def _force(attempt: Attempt, end: Ending) -> List[Any]:
+    """Let the batch system forget a job that it lists still, although a plain cancel of it may hang."""
+    if not attempt.batch_id or not end.listed:
+        return []
+    end.cancelling += 1
+    end.cancels += 1
+    return [CancelJob(attempt.tag, attempt.batch_id, forced=True)]
+
+
+def _force_at(attempt: Attempt, now: int) -> int:
+    """The instant at which a user's wish for a forced cancel is granted: at once if the node gives no sign of life."""
+    return now if attempt.silent_since is not None else now + FORCED_AFTER
+
+
 def _hurry(attempt: Attempt, now: int) -> List[Any]:
     end = attempt.ending
-    if end is not None and end.cancel_at is not None:
-        end.cancel_at = now
+    if end is not None:
+        end.force_at = _force_at(attempt, now)
+        if end.cancel_at is not None:
+            end.cancel_at = now
     return [SendToWrapper(attempt.tag, attempt.stop)] if attempt.connected else []
 
 
@@ -256,7 +279,7 @@ def _update_listing(
         if never_cancelled or listed.batch_id != attempt.batch_id:  # just found, or a second job after a doubt
             attempt.batch_id, end.cancel_at = listed.batch_id, now
         return _report_stuck(core, now, attempt, listed) if attempt.cancelled else []
-    end.cancel_at = None  # what the queue does not list needs no other cancel, unless it is seen there again
+    end.cancel_at = end.force_at = None  # what is not listed needs no other cancel, unless it is seen there again
     end.ended = any(_ended(attempt, status) for status in end.statuses)
     if end.void is None and end.void_at is None:
         end.check_at = None  # the claim is about to be known, and shows more than another look: see `revoked`

@@ -53,7 +53,8 @@ class Ending:
         self.void_at: Optional[int] = None
         self.void_backoff = Backoff(SECOND // 4, 30 * SECOND)
         self.cancel_at: Optional[int] = None
-        self.cancelling = False  # the batch system's cancel runs
+        self.force_at: Optional[int] = None  # when a forced cancel is sent beside it, by the user's wish
+        self.cancelling = 0  # the batch system's cancels that run
         self.cancels = 0  # that were sent so far
         self.refused: Optional[Dict[str, Any]] = None  # what the last of them failed with
         self.began_at = now
@@ -171,7 +172,7 @@ class Attempt:
         timers = [self.retry_at, self.record_due_at, self.look_at, self.forget_at, self.suspend_at]
         timers += [self.cause_until, self.cause_at]
         if end is not None:
-            timers += [end.void_at, end.cancel_at, None if end.asking else end.check_at]
+            timers += [end.void_at, end.cancel_at, end.force_at, None if end.asking else end.check_at]
         return min((at for at in timers if at is not None), default=None)
 
 
