@@ -46,6 +46,7 @@ _BY_CODE = {
     "noisy_login": Remedy("you"),
     "login_ended": Remedy("you"),
     "parallel_environment_not_in_queue": Remedy("you", "parallel_environment"),
+    "python_incomplete": Remedy("you", "python"),
     "python_too_old": Remedy("you", "python"),
     "queue_closed": Remedy("administrator", "queue"),
     "refused": Remedy("administrator", "connect"),

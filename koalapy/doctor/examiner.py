@@ -25,7 +25,7 @@ from koalapy.model.counts import counted_as
 from koalapy.model.errors import ClusterError, Reason
 from koalapy.model.identity import instance_id
 
-_OF_PYTHON = frozenset({"no_python", "python_too_old"})
+_OF_PYTHON = frozenset({"no_python", "python_incomplete", "python_too_old"})
 _OF_SHARED = frozenset({"directory_full", "directory_not_writable", "shared_open_to_others"})
 _LITTLE = 16 << 20  # bytes; less space is soon used up by staged files and output
 _ASKS = "Run `koala doctor` on a terminal, and answer there: it logs in by itself, whether koalad is connected or not."

@@ -13,7 +13,7 @@ _PATIENCE_S = 20.0
 _MARK = "koalapy-python"
 _NAMES = " ".join(["python3", *(f"python3.{minor}" for minor in range(20, 5, -1))])
 _PLACES = "/usr/bin/python3.[0-9]* /usr/local/bin/python3 /opt/*/bin/python3 /opt/rh/*/root/bin/python3"
-_PROGRAM = "import sys; print(sys.version.split()[0])"
+_PROGRAM = "import shlex, sys; print(sys.version.split()[0])"  # that of python3-minimal has no shlex
 _SCRIPT = (
     f"for p in $(for n in {_NAMES}; do command -v $n; done; ls {_PLACES} 2>/dev/null); do "
     f"v=$($p -c '{_PROGRAM}' 2>/dev/null) && echo {_MARK} $p $v; done"

@@ -17,7 +17,7 @@ from koalapy.link.translate import reason_of_error
 from koalapy.model.errors import Reason
 
 _SURVEY_S = 120.0
-_OF_PYTHON = ("no_python", "python_too_old")
+_OF_PYTHON = ("no_python", "python_incomplete", "python_too_old")
 _OPEN = "shared_open_to_others"
 
 

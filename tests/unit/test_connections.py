@@ -5,6 +5,7 @@ import itertools
 import os
 import shutil
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,55 @@ def test_what_is_no_python_ends_the_login(connection: Connection, tmp_path: Path
     assert isinstance(error, TransientError)
     assert error.code == "login_ended"
     assert "ended with 1" in error.message
+
+
+# Debian's python3-minimal lacks many modules of the standard library.
+MINIMAL = f"""\
+#!/bin/sh
+exec {sys.executable} -E -s -S -c '
+import sys
+
+class Minimal:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "shlex":
+            raise ModuleNotFoundError("No module named %r" % name)
+
+sys.meta_path.insert(0, Minimal)
+exec(sys.argv.pop(1))
+' "$5" "$6"
+"""
+
+
+def test_a_python_without_its_whole_library_is_named(connection: Connection, tmp_path: Path) -> None:
+    minimal = tmp_path / "minimal"
+    minimal.write_text(MINIMAL)
+    minimal.chmod(0o755)
+    error = error_of(connection, tmp_path, python=str(minimal))
+    assert isinstance(error, ClusterError)
+    assert error.code == "python_incomplete"
+    assert error.message.startswith(f"{minimal} on ")
+    assert error.message.endswith("there is no module shlex.")
+    assert "not only `python3-minimal`" in error.advice
+    assert "`python:`" in error.advice
+
+
+@pytest.mark.parametrize(
+    ("line", "module"),
+    [
+        ("ModuleNotFoundError: No module named 'asyncio'", "asyncio"),
+        ("ModuleNotFoundError: No module named 'json.decoder'; 'json' is not a package", "json.decoder"),
+        ("ModuleNotFoundError: No module named 'koalapy_adapters.kcm'", None),
+        ("OSError: No module", None),
+    ],
+)
+def test_a_missing_module_is_found_in_the_last_line(line: str, module: str | None) -> None:
+    found = bootstrap.incomplete_python(line, "python3", "fs0")
+    if module is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.message.endswith(f"there is no module {module}.")
 
 
 class Advised:

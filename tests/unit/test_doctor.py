@@ -46,6 +46,11 @@ program = sys.argv[sys.argv.index("-c") + 1]
 sys.argv = ["-c", *sys.argv[sys.argv.index("-c") + 2:]]
 exec(program)
 """
+MINIMAL_PYTHON = """\
+#!/bin/sh
+echo "ModuleNotFoundError: No module named 'shlex'" >&2
+exit 1
+"""
 Document = dict[str, Any]
 
 
@@ -221,11 +226,15 @@ def test_a_machine_that_is_well_and_what_is_wrong_beside_it(tmp_path: Path) -> N
     old = tmp_path / "old"
     old.write_text(OLD_PYTHON)
     old.chmod(0o755)
+    minimal = tmp_path / "minimal-python"
+    minimal.write_text(MINIMAL_PYTHON)
+    minimal.chmod(0o755)
     reports = examined(
         grid_of(
             well=local(tmp_path / "well"),
             old=local(tmp_path / "too-old", python=str(old)),
             none=local(tmp_path / "none", python="/nowhere/python3"),
+            minimal=local(tmp_path / "minimal", python=str(minimal)),
             unwritable=local(Path("/proc/koala")),
             lost={"batch": "local", "connect": "command:false"},
             other=local(tmp_path / "other", batch="slurm") | {"slots": None},
@@ -239,6 +248,7 @@ def test_a_machine_that_is_well_and_what_is_wrong_beside_it(tmp_path: Path) -> N
     assert failed == {
         "old": ("python", "python_too_old"),
         "none": ("python", "no_python"),
+        "minimal": ("python", "python_incomplete"),
         "unwritable": ("shared", "directory_not_writable"),
         "lost": ("login", "login_ended"),
         "other": ("batch", "command_missing"),

@@ -3,6 +3,7 @@
 import base64
 import errno
 import json
+import re
 import threading
 import zlib
 from collections import deque
@@ -27,6 +28,10 @@ _NOT_FOUND = (126, 127)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _PYTHON_ADVICE = "Name a Python 3.6 or later of that host with `python:` in the grid file, or bring it by `setup:`."
 
+_LACKS = re.compile(r"(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)")
+_LACKS_ADVICE = (
+    "Install a whole Python there (on Debian `python3`, not only `python3-minimal`), or name one with `python:`."
+)
 _ENDED_ADVICE = "Try a login by hand; its start-up files may end it."
 _SLOW_ADVICE = "Is the host overloaded, or does a start-up file of the login shell wait for something?"
 
@@ -81,6 +86,15 @@ def start(connection: Connection, packed: Packed, target: Target, stderr: Lines)
     finally:
         timer.cancel()
     return channel
+
+
+def incomplete_python(line: str, python: str, where: str) -> ClusterError | None:
+    """Return the error of a Python that lacks a part of the standard library, if this line of its output shows that."""
+    found = _LACKS.search(line)
+    if found is None or found.group(1).startswith("koalapy"):
+        return None
+    message = f"{python} on {where} lacks a part of Python's standard library: there is no module {found.group(1)}."
+    return ClusterError("python_incomplete", message, _LACKS_ADVICE)
 
 
 def shell_command(python: str, setup: Sequence[str] = ()) -> str:
@@ -178,6 +192,9 @@ class _Handshake:
         if status in _NOT_FOUND and not self._read.count(_MARKER):
             message = f"{self._where} has no {self._python}, or it does not start: {words}"
             return ClusterError("no_python", message.rstrip(": ") + ".", _PYTHON_ADVICE)
+        incomplete = incomplete_python(words, self._python, self._where)
+        if incomplete is not None:
+            return incomplete
         end = f"ended with {status}" if status is not None else "did not start in time, or was cut"
         words = self._last_words()
         message = f"The login on {self._where} {end}" + (f": {words}." if words else ".")

@@ -21,6 +21,7 @@ from koalapy.link.conversation import Deliver, KcmConversation, LogRefusal, Open
 from koalapy.link.outstanding import ComponentCommand
 from koalapy.link.restore_check import Verdict, trust
 from koalapy.link.session import Command, LinkStatus, Lost, Reaction, Report, SessionMachine
+from koalapy.link.translate import reason_of_error
 from koalapy.model.commands import ClusterHint, WatchCluster
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.identity import AttemptId, JobId, tag_of
@@ -299,6 +300,10 @@ class Link:
         advice = "koalad connects again by itself."
         if not self._stderr:
             return Reason("cut", "transient", f"The connection to {self._connection.where} was lost.", advice)
+        python = self.cluster.config.get("python") or self._connection.python
+        incomplete = bootstrap.incomplete_python(self._stderr[-1], python, self._connection.where)
+        if incomplete is not None:
+            return reason_of_error(incomplete)
         last_line = self._stderr[-1].removeprefix("The KCM ends: ").rstrip(".")
         message = f"The KCM on {self._connection.where} ended: {last_line}."
         return Reason("kcm_ended", "transient", message, advice, words=" ".join(self._stderr)[-500:])
