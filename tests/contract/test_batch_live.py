@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from koalapy_adapters.contract.target import ACCOUNT, PROCESSORS, QUEUE, WALLTIME, Target
+from koalapy_adapters.contract.target import ACCOUNT, LOWEST, PROCESSORS, QUEUE, WALLTIME, Target
 from koalapy_adapters.contract.test_attempts import *  # noqa: F403  # the suite's own tests
 from koalapy_adapters.contract.test_capacity import *  # noqa: F403
 from koalapy_adapters.contract.test_commands import *  # noqa: F403
@@ -88,6 +88,16 @@ GRID = [
         array="-t 1-2",
         restart=RERUN,
         operator=root("gamma"),
+    ),
+    Target(  # there only with an image of OpenPBS; see docs/test-grid.md
+        name="pbs",
+        head="epsilon",
+        settings=on_grid("epsilon"),
+        neighbour=wombat("epsilon"),
+        refuses=frozenset({QUEUE, PROCESSORS, LOWEST}),
+        array=". /etc/profile.d/pbs.sh; cd /tmp && qsub -J 1-2 -N array -j oe -o /dev/null -- /bin/sleep 10",
+        restart=". /etc/profile.d/pbs.sh; qrerun {id}",
+        operator=root("epsilon"),
     ),
 ]
 HERE_SHARED = Path(gettempdir()) / f"koala-contract-{os.getpid()}"

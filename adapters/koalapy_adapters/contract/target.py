@@ -15,7 +15,8 @@ from koalapy_adapters.connections.protocol import Connection
 
 # What a batch system may refuse the moment it is asked; those that it does not, it may keep waiting or let run.
 QUEUE, ACCOUNT, PROCESSORS, WALLTIME = "queue", "account", "processors", "walltime"
-REFUSALS = (QUEUE, ACCOUNT, PROCESSORS, WALLTIME)
+LOWEST = "lowest"  # it takes the lowest priority, and starts such a job before others all the same
+REFUSALS = (QUEUE, ACCOUNT, PROCESSORS, WALLTIME, LOWEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class Target:
     settings: Callable[[], Mapping[str, Any]]  # asked when the target's turn has come
     neighbour: Mapping[str, Any] = field(default_factory=dict)
     refuses: frozenset[str] = frozenset({QUEUE, PROCESSORS})
-    array: str = ""  # the `native` line that makes an array of a job
+    array: str = ""  # the `native` line that makes an array of a job, or a shell command that submits one
     restart: str = ""  # a shell command that has the batch system start the job {id} again
     operator: Mapping[str, Any] = field(default_factory=dict)  # who may do that, as `neighbour`
     remembers_s: float = 300.0  # after which a job that has ended is surely listed no longer
@@ -48,9 +49,13 @@ class Login:
 def login(target: Target, other: Mapping[str, Any] | None = None) -> Login:
     """Return a user's login.
 
-    `other`: settings of a neighbour or operator. Raises RequestError if a grid file may not have them.
+    `other`: settings of a neighbour or operator, who has a shared directory of his own. Raises RequestError if a grid
+    file may not have them.
     """
-    settings = {"poll": "1s", **target.settings(), **(other or {})}
+    own = target.settings()
+    if other:
+        own = {key: value for key, value in own.items() if key != "shared"}
+    settings = {"poll": "1s", **own, **(other or {})}
     if not str(settings["connect"]).startswith("ssh:"):
         settings = {key: value for key, value in settings.items() if key not in ("identity", "known_hosts")}
     grid = _grid(settings)

@@ -1,7 +1,10 @@
 """Capacity of a batch system beside others' jobs, and how our jobs give way to theirs."""
 
+import pytest
+
 from koalapy_adapters.batch.protocol import QUEUED, RUNNING, Capacity
 from koalapy_adapters.contract.live import Live, refusal
+from koalapy_adapters.contract.target import LOWEST
 from koalapy_adapters.messages import Refused
 
 # ---- capacity --------------------------------------------------------------------------------------------------------
@@ -69,6 +72,8 @@ def test_the_lowest_is_behind_whoever_came_later(live: Live) -> None:
     if error is not None:
         assert (error.whose, bool(error.message), bool(error.advice)) == ("request", True, True), error
         return
+    if LOWEST in live.target.refuses:
+        pytest.skip("the target states that it starts jobs of the lowest priority before others (--refuses lowest)")
     with live.load(total, live.others, **named(live)):
         job = live.job("exec sleep 600", processors=total, lowest=True)
         live.submit(job)
