@@ -71,6 +71,13 @@ def on_submission_failed(core: Core, now: Instant, event: SubmissionFailed) -> N
     )
     core.records.note_attempt(now, attempt.id, attempt.cluster, "submission_failed", **reason_details(event.reason))
     core.facts.append(
-        Ended(attempt=attempt.id, owner=attempt.owner_kind, reason=event.reason, released=False, ended_at=now)
+        Ended(
+            attempt=attempt.id,
+            owner=attempt.owner_kind,
+            reason=event.reason,
+            released=False,
+            ended_at=now,
+            refused=True,
+        )
     )
     clean_up(core, now, attempt)

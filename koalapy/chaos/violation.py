@@ -47,6 +47,7 @@ class Promise(StrEnum):
     CHARGES = "both ends of a link agree on what was lent"
     AFTER_LEASE = "nothing of a borrower runs after the end of its lease"
     SERVED = "no request of a neighbour is served twice"
+    PAUSED = "no job is submitted to a cluster during its pause after a refusal"
     KEPT = "no parameter of a sweep is lost with a lease"
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from koalapy.attempts.attempt_end import reason_details
 from koalapy.attempts.cancel import cancel
 from koalapy.attempts.directories import remove_directory
-from koalapy.coallocation import choices
+from koalapy.coallocation import choices, refusals
 from koalapy.coallocation.lowering import lower
 from koalapy.coallocation.stop import code_and_message, stop_job
 from koalapy.core.core import Core
@@ -14,13 +14,13 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.errors import Reason
 from koalapy.model.facts import Ended, Refused
-from koalapy.model.job import Job, KeptOutput, Outcome
+from koalapy.model.job import SUBMIT_LIMIT, Job, KeptOutput, Outcome
 from koalapy.model.lease import holds_lease
 from koalapy.model.request import KeepOutput, RetryOn
 from koalapy.model.states import AttemptState, Ending, JobState
-from koalapy.model.units import MINUTE, Duration, Instant
+from koalapy.model.units import Instant
 
-EXCLUSION = Duration(10 * MINUTE)
+EXCLUSION = refusals.LONGEST_PAUSE
 _DIFFERS = re.compile(r"[^\s'\"`]*/|\d+")  # parts of a shell's words that differ from node to node
 _FINAL = {
     Outcome.DONE: JobState.DONE,
@@ -41,7 +41,11 @@ def on_ended(core: Core, now: Instant, event: Ended) -> None:
     if job.state.claiming and event.held_since is not None:
         held = attempt.processors * max(0, event.ended_at - event.held_since)
         core.records.change(job, held=job.held + held)
-    if event.reason is None or job.state.stopping:
+    if event.reason is None:
+        return None
+    if event.refused:
+        return _submission_refused(core, now, job, attempt, event.reason)
+    if job.state.stopping:
         return None
     if job.state.claiming or not event.released:
         return _give_up(core, now, job, attempt, event.reason)
@@ -74,6 +78,22 @@ def outcome_of(job: Job, reason: Reason) -> Outcome:
     return Outcome.COMPLETION_FAILURE if kind in job.request.retry_on else Outcome.FAILED
 
 
+def _submission_refused(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reason) -> None:
+    """React to a refused submission. One that may pass is repeated after a pause, or goes to another cluster."""
+    passes = refusals.may_pass(reason)
+    lasts = passes and refusals.note(core, now, job, attempt, reason)
+    if refusals.of_the_cluster(reason):
+        core.information.refused(now, attempt.cluster, job.id, reason)
+    if not passes or attempt.request.optional:
+        return _give_up(core, now, job, attempt, reason)
+    if job.state.stopping:
+        return None
+    bounded = job.request.retrials is not None and reason.code != SUBMIT_LIMIT and not _others(core, job, attempt)
+    counts = lasts or bounded
+    stated = refusals.all_of(job, reason) if counts else reason.on(attempt.cluster)
+    return stop_job(core, now, job, Outcome.SUBMISSION_FAILURE if counts else Outcome.GIVE_BACK, stated)
+
+
 def _give_up(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reason) -> None:
     """Give up the claim of a component on its cluster: leave it out, try elsewhere, try again, or fail the job.
 
@@ -101,12 +121,8 @@ def _give_up(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reaso
         return stop_job(core, now, job, Outcome.SUBMISSION_FAILURE, stated)
     if named and reason.whose == "request":
         return stop_job(core, now, job, Outcome.FAILED, stated)
-    kept = {cluster: until for cluster, until in job.excluded if until > now}
-    kept[attempt.cluster] = Instant(now + EXCLUSION)
-    core.records.change(job, excluded=tuple(kept.items()))
-    core.records.note_attempt(now, attempt.id, attempt.cluster, "cluster_excluded", until_at=now + EXCLUSION)
-    others = [name for name in core.information.could_take(attempt.request) if name not in dict(job.excluded)]
-    if not named and others:
+    refusals.exclude(core, now, job, attempt, EXCLUSION)
+    if _others(core, job, attempt):
         return stop_job(core, now, job, Outcome.GIVE_BACK, stated)
     outcome = Outcome.FAILED if reason.whose == "request" else Outcome.SUBMISSION_FAILURE
     return stop_job(core, now, job, outcome, stated)
@@ -116,6 +132,13 @@ def _setup_succeeded(job: Job, attempt: Attempt) -> bool:
     """Return whether the attempt's `setup` has succeeded: in an earlier try, or for another component of this one."""
     prepared = [each.request.setup for each in job.present if each.at_barrier_at is not None]
     return job.released_before or attempt.request.setup in prepared
+
+
+def _others(core: Core, job: Job, attempt: Attempt) -> list[str]:
+    """Return the clusters where the component could go instead; none if it names its cluster."""
+    if attempt.request.cluster is not None:
+        return []
+    return [name for name in core.information.could_take(attempt.request) if name not in dict(job.excluded)]
 
 
 def apply_outcome(core: Core, now: Instant, job: Job) -> None:

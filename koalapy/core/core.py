@@ -23,7 +23,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import AnnounceNotification, CollectOutput, Command, ForgetAttempt, SendNotification
 from koalapy.model.facts import Fact
-from koalapy.model.identity import AttemptId
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.index import Index
 from koalapy.model.records import Records
 from koalapy.model.settings import Settings
@@ -35,7 +35,8 @@ class Core:
     """The engine's records with their indices, its settings, KIS, and the state of the sessions with clusters.
 
     `queue`, `run_list`, `pilots`, `at_barrier`, `notifications`, `prerequisites`, `sent_jobs`, `received_jobs` and
-    `suspended` are indices of `records`. `silent`: attempts that have given no sign since koalad's start.
+    `suspended` are indices of `records`. `limited`: by cluster, jobs that it refused because of a limit on submitted
+    jobs, though some may not wait for it any more. `silent`: attempts that have given no sign since koalad's start.
     `came_before`: by cluster, the attempts that were at their barriers in a session that this engine has taken over
     from the one before. `node_sizes`: by cluster, the processors of the largest node that the cluster has shown, or
     that a Launcher has there. `dirty`: whether something that the scheduling pass reads has changed. `nodes_changed`:
@@ -57,6 +58,11 @@ class Core:
         indices = *indices, self.sent_jobs, self.received_jobs, self.suspended
         self.records = Records(snapshot, indices, lives, (self.pilots,))
         self.prerequisites.survey(self.records.all_work(), snapshot.unreadable)
+        self.limited: dict[str, dict[JobId, None]] = {}
+        for job in snapshot.jobs:
+            for each in job.refusals:
+                if each.of_a_limit and not job.state.final:
+                    self.limited.setdefault(each.cluster, {})[job.id] = None
         self.silent: dict[AttemptId, None] = {each.id: None for job in snapshot.jobs for each in job.live}
         self.silent |= {each.id: None for each in snapshot.pilots}
         self.recalled = RecalledAttempts(names)
@@ -105,6 +111,7 @@ class Core:
         for each in (self.foreign, self.sessions, self.pauses):
             each.forget_cluster(cluster)
         self.came_before.pop(cluster, None)
+        self.limited.pop(cluster, None)
         self.node_sizes.pop(cluster, None)
         self.nodes_changed = True
 

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from koalapy.information.commitments import Commitments, Scavenged, processors_of, processors_taken
+from koalapy.information.refused_jobs import NONE_REFUSED, REFUSES, RefusedJobs
 from koalapy.model.cluster import UNKNOWN_MACHINE, ClusterSettings, ClusterState, Machine
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen, replacer
-from koalapy.model.identity import InstanceId
+from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import DAY, Duration, Instant, format_duration
 
@@ -29,6 +30,7 @@ class Known:
     `trouble`: why it cannot be used; None while it can. `whole`: its size with all nodes up, as far as is known.
     `smaller_since`: the first of the consecutive measurements that showed a smaller size, None if the last one did not.
     `smaller`: the largest size that these showed. `measured_since`: the first measurement of the present connection.
+    `refused`: the jobs that its batch system refuses, one after another.
     """
 
     settings: ClusterSettings
@@ -41,6 +43,7 @@ class Known:
     smaller: Size = (0, 0)
     smaller_since: Instant | None = None
     measured_since: Instant | None = None
+    refused: RefusedJobs = NONE_REFUSED
 
 
 @fast_frozen
@@ -148,10 +151,21 @@ class Information:
         """Note that the batch system of a cluster did not answer, and why."""
         self._update(self.clusters[cluster], {"trouble": reason})
 
+    def refused(self, now: Instant, cluster: str, job: JobId, reason: Reason) -> None:
+        """Note that the batch system of a cluster has refused a job, for a reason that is not the job's own."""
+        known = self.clusters[cluster]
+        self._update(known, {"refused": known.refused.after(now, job, reason)})
+
+    def accepted(self, cluster: str) -> None:
+        """Note that the batch system of a cluster has accepted a submission."""
+        if self.clusters[cluster].refused is not NONE_REFUSED:
+            self._update(self.clusters[cluster], {"refused": NONE_REFUSED})
+
     def inherit(self, previous: "Information") -> None:
-        """Take over the unbroken sizes of the clusters, which no measurement shows again."""
+        """Take over the unbroken sizes of the clusters and the jobs refused there, which no measurement shows again."""
         for name in self.clusters.keys() & previous.clusters.keys():
-            self._update(self.clusters[name], {"whole": previous.clusters[name].whole})
+            before = previous.clusters[name]
+            self._update(self.clusters[name], {"whole": before.whole, "refused": before.refused})
 
     def is_connected(self, cluster: str | None) -> bool:
         """Return whether the cluster is in the grid and has a session."""
@@ -183,15 +197,18 @@ class Information:
         return self.availability_version
 
     def next_expiry(self, now: Instant) -> Instant | None:
-        """Return the first instant after `now` at which a usable cluster's measurement is too old; None without one."""
+        """Return the first instant after `now` at which a usable cluster's measurement is too old, or a cluster that
+        refuses jobs may be used again; None without one.
+        """
         if self._expiry is not None and self._expiry > now:
             return self._expiry
         earliest = None
         for known in self.clusters.values():
             if known.trouble is None and known.state is not None:
                 expiry = known.state.measured_at + known.settings.max_age + 1
-                if expiry > now and (earliest is None or expiry < earliest):
-                    earliest = expiry
+                for each in (expiry, known.refused.until):
+                    if each > now and (earliest is None or each < earliest):
+                        earliest = each
         self._expiry = None if earliest is None else Instant(earliest)
         return self._expiry
 
@@ -262,7 +279,7 @@ def _summary(
     now: Instant, known: Known, committed: int, backlog: int, scavenged: Scavenged, settles: Duration
 ) -> ClusterSummary:
     settings, state = known.settings, known.state
-    trouble = known.trouble or (DRAINING if settings.draining else _staleness(now, known))
+    trouble = known.trouble or (DRAINING if settings.draining else known.refused.trouble(now) or _staleness(now, known))
     if state is None:
         return ClusterSummary(
             name=settings.name, settings=settings, total=0, idle=0, committed=committed, backlog=backlog,
@@ -327,6 +344,8 @@ def _good_until(now: Instant, known: Known, summary: ClusterSummary) -> Instant:
     """Return the last instant for which the summary is true. The text of a stale one changes with every instant."""
     if known.trouble or known.state is None or known.settings.draining:
         return _FOR_EVER
+    if summary.trouble is not None and summary.trouble.code == REFUSES:
+        return Instant(known.refused.until - 1)
     return now if summary.trouble else Instant(known.state.measured_at + known.settings.max_age)
 
 

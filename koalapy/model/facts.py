@@ -46,6 +46,7 @@ class Ended:
     """The attempt has ended; `reason` None: its program ended well, or it was cancelled on request.
 
     `released`: its program may have run. `held_since`: since when it was at its barrier, if it was until now.
+    `refused`: the batch system did not accept its submission.
     """
 
     attempt: AttemptId
@@ -54,6 +55,7 @@ class Ended:
     released: bool
     ended_at: Instant
     held_since: Instant | None = None
+    refused: bool = False
 
 
 @fast_frozen

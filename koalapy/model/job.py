@@ -15,8 +15,9 @@ from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.sent import Sent
 from koalapy.model.states import ComponentState, Ending, JobState
-from koalapy.model.units import Instant
+from koalapy.model.units import Duration, Instant
 
+SUBMIT_LIMIT = "submit_limit"  # code of a refusal: there are as many batch jobs of the user as the cluster allows
 NOT_PLACED = Reason("omitted", "transient", "It is optional and did not fit.", "")
 
 
@@ -96,6 +97,24 @@ class Choice:
         return " + ".join(cluster for cluster, _ in self.clusters)
 
 
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """The submissions of a job that a cluster has refused since it last accepted one, for reasons that may pass.
+
+    `count`: their number. `pause`: how long the cluster was excluded for the job after the last one. `reason`: of that.
+    """
+
+    cluster: str
+    count: int
+    pause: Duration
+    reason: Reason
+
+    @property
+    def of_a_limit(self) -> bool:
+        """Whether the job waits until one of our batch jobs there has ended."""
+        return self.reason.code == SUBMIT_LIMIT
+
+
 class KeptOutput(StrEnum):
     """Whether koalad has the output of a job's processes (see Request.keep_output)."""
 
@@ -123,7 +142,7 @@ class Job:
     set once it was sent to the site that its request names. `released_before`: an earlier try was released.
     `suspended_for`: the job that has its processors meanwhile. `suspensions`: how often it was suspended in this
     try. `revocations`: how often a lease on which it ran was taken back. `setup_words`: of the last failure of a
-    `setup`, without directories and numbers.
+    `setup`, without directories and numbers. `refusals`: by the clusters that are refusing it.
     """
 
     id: JobId
@@ -163,6 +182,7 @@ class Job:
     suspended_for: JobId | None = None
     suspensions: int = 0
     setup_words: str = ""
+    refusals: tuple[Refusals, ...] = ()
 
     @property
     def components(self) -> tuple[Component, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from koalapy.core.core import Core
 from koalapy.information.commitments import Commitments
 from koalapy.information.kis import ClusterSummary, Known
+from koalapy.information.refused_jobs import REFUSES
 from koalapy.model.attempt import OwnerKind
 from koalapy.model.cluster import ClusterState
 from koalapy.model.counts import counted_as
@@ -117,12 +118,13 @@ def look(
         return _shut("it is being drained")
     if state is None or (summary.trouble is not None and not held):
         return _shut(str(summary.trouble or "it has not been measured").rstrip("."), held)
-    seen = summary.trouble is None
+    refuses = summary.trouble is not None and summary.trouble.code == REFUSES
+    seen = summary.trouble is None or refuses
     if seen and state.others_hidden and not rules.native:
         return _shut("others' jobs cannot be seen there, so that sweeps could be in their way")
     if not size:
         return _shut(f"no node of it was ever seen idle{_used_by_others(core, known.settings.name, state)}")
-    idle = _idle(known, core.information.commitments) if seen else []
+    idle = _idle(known, core.information.commitments) if seen and not refuses else []
     sight = ClusterNodes(
         total=max(1, state.total // size),
         idle=len(idle),

@@ -158,7 +158,9 @@ def _excluded_clusters(now: Instant, job: Job) -> list[Misfit]:
 
 
 def _exclusion_reason(job: Job, cluster: str, left: Duration) -> Reason:
-    last = job.reason if job.reason and job.reason.message.startswith(f"{cluster}: ") else None
+    last = next((each.reason for each in job.refusals if each.cluster == cluster), None)
+    if last is None and job.reason is not None and job.reason.message.startswith(f"{cluster}: "):
+        last = job.reason
     why = f": {last.message.removeprefix(f'{cluster}: ')}" if last else "."
     message = f"it is excluded for this job for another {format_duration(Duration(left - left % SECOND))}{why}"
     advice = f"{last.advice if last else ''} The job goes elsewhere meanwhile, or waits.".lstrip()

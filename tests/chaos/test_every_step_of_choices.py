@@ -102,7 +102,7 @@ def play_scenario(disturb: Callable[[World], None]) -> tuple[World, dict[str, Wa
     """Play the whole scenario until the world is quiescent."""
     world = World(SEED, settings=SETTINGS)
     assert world.sizes == SIZES
-    world.clusters["alpha"].shell.submit_faults.refusals = [REFUSALS[0]] * 1_000
+    world.clusters["alpha"].shell.submit_faults.refusals = [REFUSALS[1]] * 1_000
     world.koalad.recipients.healthy = True
     arrivals = world.koalad.observer = Arrivals()
     disturb(world)

@@ -60,6 +60,7 @@ from koalapy.coallocation import (
     event_origin,
     make_room,
     pruning,
+    refusals,
     retries,
     step,
     stop,
@@ -74,6 +75,7 @@ from koalapy.core.prerequisites import Prerequisites
 from koalapy.driver import Driver
 from koalapy.engine import Engine
 from koalapy.information import commitments, kis
+from koalapy.information.refused_jobs import RefusedJobs
 from koalapy.link import reconnect
 from koalapy.link.notifications import NotificationQueue
 from koalapy.link.reconnect import Reconnect
@@ -277,6 +279,14 @@ def _a_command_is_sent_before_its_commit() -> Any:
 
 def _the_outbox_is_not_sent_again() -> Any:
     return patch.object(outbox.Outbox, "to_clusters", lambda self, clusters: [])
+
+
+def _a_cluster_that_refuses_is_tried_again_at_once() -> Any:
+    return patch.object(refusals, "FIRST_PAUSE", Duration(0))
+
+
+def _a_cluster_that_refuses_all_is_used() -> Any:
+    return patch.object(RefusedJobs, "trouble", lambda refused, now: None)
 
 
 def _a_job_is_retried_once_too_often() -> Any:
@@ -1153,6 +1163,19 @@ MUTANTS = (
         (P.NOTIFIED,),
         HARDLY_ANY,
         habits=NOTIFYING,
+    ),
+    Mutant(
+        "a cluster that refuses is tried again at once",
+        _a_cluster_that_refuses_is_tried_again_at_once,
+        (P.PAUSED,),
+        {"submit_refused": 6},
+    ),
+    Mutant(
+        "a cluster that refuses one job after another is still used",
+        _a_cluster_that_refuses_all_is_used,
+        (P.PAUSED,),
+        {"submit_refused": 12},
+        {"submit_many": 6},
     ),
     Mutant(
         "a refused choice is tried again",

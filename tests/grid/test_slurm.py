@@ -248,6 +248,49 @@ def test_a_limit_on_the_number_of_jobs(delta: Head) -> None:
     assert (caught.value.code, caught.value.whose) == ("submit_limit", "transient")
 
 
+@contextmanager
+def account(testgrid: Running, name: str, *limits: str) -> Iterator[None]:
+    """An account of delta with these limits, which is koala's too."""
+
+    def sacctmgr(*words: str) -> None:
+        testgrid.containers.check("delta", ["sacctmgr", "--immediate", "--quiet", *words])
+
+    sacctmgr("add", "account", name)
+    try:
+        sacctmgr("modify", "account", name, "set", *limits)
+        sacctmgr("add", "user", "koala", f"account={name}")
+        known = ["scontrol", "show", "assoc_mgr", "flags=assoc", "users=koala", f"accounts={name}"]
+        testgrid.eventually(lambda: f"Account={name}" in testgrid.check("delta", known), "the controller knows it")
+        yield
+    finally:
+        sacctmgr("delete", "account", name)
+
+
+def test_jobs_beyond_a_limit_on_submitted_jobs_wait_until_one_has_ended(
+    delta: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With MaxSubmitJobs=1 sbatch refuses the second and third of three jobs."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with account(delta.testgrid, "one", "MaxSubmitJobs=1"):
+        koalad = real_grid.Koalad(delta.testgrid, tmp_path, clusters={"delta": {"account": "one", "poll": "1s"}})
+        try:
+            koalad.until(lambda: koalad.grid.clusters()[0]["idle"])
+            jobs = [koalad.submit(real_grid.sh(1, "sleep 3")) for _ in range(3)]
+            found = [koalad.end(job) for job in jobs]
+            assert [job["state"] for job in found] == ["done"] * 3, [job["reason"] for job in found]
+            assert [job["submission_failures"] for job in found] == [0] * 3
+            refused = [
+                line
+                for job in jobs
+                for line in koalad.grid.show(job)["events"]
+                if (line["kind"], line.get("code")) == ("submission_failed", "submit_limit")
+            ]
+            assert len(refused) >= 2
+        finally:
+            koalad.stop()
+
+
 def test_a_limit_of_the_quality_of_service(delta: Head) -> None:
     """Four processors a user; a minute a job, which a longer one can never get."""
     delta.submit(1, qos="short", walltime_s=60, processors=2)

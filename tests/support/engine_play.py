@@ -154,6 +154,11 @@ class Play:
     def end(self, attempt: AttemptId, status: int | None = 0, ending: str = "exited", **facts: object) -> list[Command]:
         return self.apply(self.report(attempt, "ended", exit_status=status, ending=ending, ended_at=self.now, **facts))
 
+    def lose_claim(self, job: JobId) -> None:
+        """The first batch job of a claim is killed: a submission failure."""
+        self.end(self.attempts(job)[0], None, "killed")
+        self.obey()
+
     def obey(self) -> None:
         """Every reachable cluster ends what it was told to end."""
         todo, self.pending = self.pending, []

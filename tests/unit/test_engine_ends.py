@@ -31,15 +31,15 @@ def test_at_the_maximum_of_submission_failures_the_job_fails_with_the_last_reaso
     job = play.submit(component(4, "alpha"))
     for _ in range(play.settings.max_submission_failures):
         assert play.job(job).state is JobState.CLAIMING
-        play.apply(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE))
+        play.lose_claim(job)
         play.measure()
     assert play.job(job).state is JobState.FAILED
-    assert "busy" in str(play.job(job).reason)
+    assert "killed" in str(play.job(job).reason)
 
 
 def test_completion_failures_are_bounded_and_reset_the_submission_count(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
-    play.apply(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE))
+    play.lose_claim(job)
     for count in range(play.settings.max_completion_failures + 1):
         assert play.job(job).state is JobState.CLAIMING
         play.run(job)
@@ -219,8 +219,9 @@ def test_the_last_attempts_of_a_final_job_are_kept_for_its_output(play: Any) -> 
 def test_no_attempt_is_forgotten_before_its_cancel_is_confirmed(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "beta"))
     first, second = play.attempts(job)
-    play.apply(SubmissionFailed(attempt=first, reason=BUSY_QUEUE))
-    commands = play.apply(SubmissionFailed(attempt=second, reason=BUSY_QUEUE))
+    refused = Reason("no_shape", "cluster", "No such shape.", "", command="sbatch")
+    play.apply(SubmissionFailed(attempt=first, reason=refused))
+    commands = play.apply(SubmissionFailed(attempt=second, reason=refused))
     assert not commands
     assert play.job(job).state is JobState.STOPPING
     commands = play.apply(AttemptCleanedUp(attempt=second))

@@ -280,7 +280,9 @@ def test_a_claim_is_tried_again_for_ever(grid: Flows) -> None:
 
 def _failed_claims(grid: Flows, job: JobId, most: int) -> int:
     for count in range(most):
-        grid.measure()
+        while grid.job(job).state is JobState.WAITING:
+            grid.wake()
+            grid.measure()
         if grid.job(job).state is not CLAIMING:
             return count
         grid.apply(SubmissionFailed(attempt=grid.attempts(job)[0], reason=BUSY_QUEUE))

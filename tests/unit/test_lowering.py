@@ -3,14 +3,14 @@
 from typing import Any
 
 import pytest
-from engine_play import BUSY_QUEUE, Play, component
+from engine_play import Play, component
 from job_languages import read_native as read
 from job_languages import read_rsl
 
 from koalapy.languages.mapping import job_mapping
 from koalapy.languages.native import from_mapping
 from koalapy.model.errors import RequestError
-from koalapy.model.events import ClusterMeasured, SubmissionFailed
+from koalapy.model.events import ClusterMeasured
 from koalapy.model.identity import JobId
 from koalapy.model.request import ComponentRequest
 from koalapy.model.states import JobState
@@ -39,8 +39,7 @@ def test_after_each_failed_claim_the_job_asks_for_half_down_to_the_least(play: P
     for _ in range(4):
         play.measure()
         seen.append(asked(play, job))
-        play.apply(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE))
-        play.obey()
+        play.lose_claim(job)
     assert seen == [[16, 2], [8, 2], [5, 2], [5, 2]]
     assert reported(play, job) == [
         "It asks for fewer processors, since its claim failed: component 0 for 8 instead of 16.",
@@ -53,15 +52,15 @@ def test_half_of_what_a_job_got_is_asked_for_after_its_claim_has_failed(play: Pl
     play.measure(alpha=26, beta=16, gamma=16)
     job = play.submit(adaptive(16, 1))
     assert asked(play, job) == [6]
-    play.apply(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE))
-    play.obey()
+    play.lose_claim(job)
     assert asked(play, job) == [3]
     assert request_again(play.job(job)).components[0].processors == 16
 
 
 def test_a_job_that_has_failed_asks_for_fewer_whenever_it_has_waited_and_then_gets_no_more(play: Play) -> None:
     job = play.submit(adaptive(16, 2), relax_after=Duration(30 * SECOND), retrials=9)
-    play.apply(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE), *full(play))
+    play.end(play.attempts(job)[0], None, "killed")
+    play.apply(*full(play))
     play.obey()
     assert (play.job(job).state, asked(play, job)) == (JobState.WAITING, [8])
     assert play.engine.next_wakeup() is not None

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from engine_play import BUSY_QUEUE, INSTANCE, Play, check, component, make
 
 from koalapy.core.matching import Matching
@@ -151,21 +150,33 @@ def test_the_best_rank_goes_first_and_a_refusal_takes_the_next_choice_uncounted(
     check(game)
 
 
-@pytest.mark.parametrize("reason", [REFUSED, BUSY_QUEUE], ids=["cluster", "transient"])
-def test_the_end_of_the_list_counts_once_and_states_what_each_refused(reason: Reason) -> None:
+def test_the_end_of_the_list_counts_once_and_states_what_each_refused() -> None:
     game = Play()
     job = game.submit(component(4, rank=RANK))
     answer(game, {"alpha": 1.0, "beta": 3.0})
     for _ in range(2):
-        game.apply(SubmissionFailed(attempt=game.attempts(job)[0], reason=reason))
+        game.apply(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED))
         game.obey()
     found = game.job(job)
     assert found.submission_failures == 1
     said = [each for each in game.history if each.kind == "work_requeued"][-1].details["message"]
-    assert f"beta: {reason.message}" in said
-    assert f"alpha: {reason.message}" in said
+    assert f"beta: {REFUSED.message}" in said
+    assert f"alpha: {REFUSED.message}" in said
     assert clusters_of(game, job) == ["beta"]  # a new list
     assert [each.refused for each in found.choices] == [None, None]
+    check(game)
+
+
+def test_refusals_that_may_pass_end_no_list_and_count_nothing() -> None:
+    game = Play()
+    job = game.submit(component(4, rank=RANK))
+    answer(game, {"alpha": 1.0, "beta": 3.0})
+    for name in ("beta", "alpha"):
+        assert clusters_of(game, job) == [name]
+        game.apply(SubmissionFailed(attempt=game.attempts(job)[0], reason=BUSY_QUEUE))
+        game.obey()
+    assert (game.job(job).state, game.job(job).submission_failures) == (JobState.WAITING, 0)
+    assert {name for name, _ in game.job(job).excluded} == {"alpha", "beta"}
     check(game)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from engine_play import BUSY_QUEUE, INSTANCE, SIZES, Play, alike, component, make
+from engine_play import INSTANCE, SIZES, Play, alike, component, make
 
 from koalapy.coallocation.pruning import NOTIFYING, judge
 from koalapy.config import difference, read_grid
@@ -25,7 +25,6 @@ from koalapy.model.events import (
     NotificationDue,
     NotificationTried,
     PruneRequested,
-    SubmissionFailed,
     WorkSubmitted,
 )
 from koalapy.model.identity import JobId
@@ -179,8 +178,7 @@ def test_a_vacated_job_whose_next_try_fails_before_its_start_is_no_second_start(
     play.obey()
     play.measure()
     assert play.job(job).state is JobState.CLAIMING
-    play.apply(SubmissionFailed(attempt=play.attempts(job)[0], reason=BUSY_QUEUE))
-    play.obey()
+    play.lose_claim(job)
     assert (play.job(job).state, play.job(job).submission_failures) == (JobState.CLAIMING, 1)
     assert announced_by_its_start(play, job) == []
     assert play.job(job).state is JobState.RUNNING

@@ -144,7 +144,7 @@ def test_one_of_a_better_priority_is_tried_though_nothing_else_has_changed() -> 
 
 def test_a_job_that_comes_back_is_looked_at_again() -> None:
     play = Play(queueing="fcfs")
-    job = play.submit(component(4, "beta"))
+    job = play.submit(component(4))
     (attempt,) = play.attempts(job)
     play.apply(SubmissionFailed(attempt=attempt, reason=BUSY_QUEUE))
     assert play.job(job).state is JobState.CLAIMING

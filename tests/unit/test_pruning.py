@@ -181,6 +181,7 @@ def test_a_directory_of_an_earlier_try_is_waited_for_too(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     earlier = play.attempts(job)[0]
     play.apply(SubmissionFailed(attempt=earlier, reason=BUSY_QUEUE))
+    play.wake()
     play.measure()
     play.run(job)
     (last,) = play.attempts(job)

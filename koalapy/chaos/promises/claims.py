@@ -42,7 +42,7 @@ class Claims:
         claimed = [jobs[line.job] for line in change.history if line.kind == "job_claimed"]
         if not claimed:
             return
-        usable = decided.knowledge.usable(decided.at)
+        usable = decided.usable
         self._check_order(claimed, jobs, before, usable, decided)
         preempting = {line.job for line in change.history if line.kind == "job_preempts"}  # see Preemption
         self._check_idle(claimed, preempting, usable, decided, Launchers(pilots, decided))

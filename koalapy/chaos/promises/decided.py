@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from koalapy.chaos.promises.knowledge import ClusterKnowledge
+from koalapy.chaos.promises.knowledge import ClusterKnowledge, KnownCluster
 from koalapy.chaos.promises.processors import Processors
 from koalapy.engine import Engine
 from koalapy.model.identity import AttemptId
@@ -22,3 +22,13 @@ class Decided:
     knowledge: ClusterKnowledge
     processors: Processors
     given_up: Collection[AttemptId] = ()
+
+    @property
+    def usable(self) -> dict[str, KnownCluster]:
+        """The clusters where claims may be made. Those that refuse one job after another are the engine's own."""
+        known = self.engine.core.information.clusters
+        return {
+            name: seen
+            for name, seen in self.knowledge.usable(self.at).items()
+            if name in known and known[name].refused.trouble(self.at) is None
+        }

@@ -110,7 +110,7 @@ class Preemption:
         `before`: the job as it waited. `suspended`: some of the victims. `later`: the jobs that are claimed and make
         room after this, in the same step.
         """
-        usable = decided.knowledge.usable(decided.at)
+        usable = decided.usable
         needs: dict[str, int] = {}
         for attempt in job.live:
             taken = decided.processors.taken(attempt.cluster, attempt.request)

@@ -67,7 +67,7 @@ class Waiting:
         if not self._jobs:
             return
         doubtful = _leases_of_sweeps(decided)
-        usable = {name: seen for name, seen in decided.knowledge.usable(decided.at).items() if name not in doubtful}
+        usable = {name: seen for name, seen in decided.usable.items() if name not in doubtful}
         idle = {name: _idle(seen, launchers) for name, seen in usable.items()}
         queues = {name: backlog.left(seen, decided) for name, seen in usable.items()}
         first: Job | None = None

@@ -24,6 +24,7 @@ from koalapy.chaos.promises.processors import Processors
 from koalapy.chaos.promises.programs import Programs
 from koalapy.chaos.promises.pruned import Pruned
 from koalapy.chaos.promises.queues import Queues
+from koalapy.chaos.promises.refusals import Refusals
 from koalapy.chaos.promises.streams import Streams
 from koalapy.chaos.promises.sweeps import Sweeps
 from koalapy.chaos.promises.times import Times
@@ -34,7 +35,7 @@ from koalapy.engine import Engine
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import CollectOutput
-from koalapy.model.events import ClusterLost, Event
+from koalapy.model.events import ClusterLeft, ClusterLost, Event
 from koalapy.model.identity import AttemptId, Tag, tag_of
 from koalapy.model.notification import NotificationId
 from koalapy.model.pilot import job_of_pilot
@@ -74,6 +75,7 @@ class Watch:
         self._choices, self._preemption = Choices(), Preemption(world.settings)
         self._sweeps = Sweeps(world.program_log.parameters, departures.is_given_up)
         self._local_users, self._contacts = LocalUsers(world, given_up), Contacts(world, given_up)
+        self._refusals = Refusals()
         self._streams = Streams(world.streams)
         world.streams.observer = _StreamWatch(self, self._streams)
         self._decided: Decided | None = None
@@ -146,6 +148,7 @@ class Watch:
         self._departures.restarted()
         self._logins.restarted()
         self._times.restarted()
+        self._refusals.restarted()
         self._waiting.restarted()
         self._handled = None
         self.ask(lambda: self._committed.recovered(snapshot))
@@ -179,6 +182,9 @@ class Watch:
         engine = self._engine
         self.ask(lambda: self._departures.handling(events, engine))
         self._knowledge.take(events)
+        for event in events:
+            if isinstance(event, ClusterLeft):
+                self._refusals.left(event.name)
 
     def _lost(self, event: ClusterLost) -> None:
         """Check that no link failed: a failure would end its session, as in koalad."""
@@ -205,6 +211,7 @@ class Watch:
         self.ask(lambda: self._flows.committed(change, self._committed.work()))
         self.ask(lambda: self._programs.committed(change, self._decided_at))
         self.ask(lambda: self._claims.committed(change, before, pilots, decided))
+        self.ask(lambda: self._refusals.committed(change))
         self.ask(lambda: self._choices.committed(change))
         self.ask(lambda: self._preemption.committed(change, before, decided, Launchers(pilots, decided)))
         self._times.committed(change)

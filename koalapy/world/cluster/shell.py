@@ -18,7 +18,13 @@ from koalapy.world.cluster.observers import ClusterObserver, NoClusterObserver
 from koalapy.world.random_streams import between
 
 UNREACHABLE = "transient batch_system_unreachable"
-REFUSALS = ("transient busy", "cluster submissions_closed", "request no_such_queue", "unreadable")
+REFUSALS = (
+    "transient busy",
+    "cluster submissions_closed",
+    "request no_such_queue",
+    "unreadable",
+    "transient submit_limit",
+)
 _COST = 30_000  # microseconds of CPU time that a command takes
 _BEHIND = Duration(30 * SECOND)  # until returning servers have handled the waiting requests
 

@@ -83,7 +83,7 @@ def _summaries(engine: Engine, now: Instant) -> None:
     for summary, known in zip(engine.summaries(now), engine.core.information.clusters.values(), strict=True):
         state = known.state
         stale = state is not None and now - state.measured_at > known.settings.max_age
-        free = known.trouble is None and not stale and not known.settings.draining
+        free = known.trouble is None and not stale and not known.settings.draining and now >= known.refused.until
         promise((summary.trouble is None) == free, "summaries show trouble", summary)
         usable = state is not None and summary.trouble is None
         idle = (
@@ -151,9 +151,10 @@ def _wakeup(engine: Engine, settings: Settings, now: Instant) -> Instant | None:
 
 
 def _expiries(engine: Engine) -> list[Instant]:
-    """The instants at which the last measurement of each usable cluster becomes too old."""
+    """The instants at which the last measurement of each usable cluster becomes too old, or it may be used again."""
     usable = [each for each in engine.core.information.clusters.values() if each.trouble is None and each.state]
-    return [Instant(each.state.measured_at + each.settings.max_age + 1) for each in usable if each.state]
+    stale = [Instant(each.state.measured_at + each.settings.max_age + 1) for each in usable if each.state]
+    return [*stale, *(each.refused.until for each in usable)]
 
 
 def _moments(engine: Engine, settings: Settings, now: Instant, job: Job) -> list[Instant]:
