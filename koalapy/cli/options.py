@@ -139,6 +139,17 @@ def _job_or_pilot(text: str) -> int:
     raise typer.BadParameter(f"{text!r} is not a job's id. Write an id such as 3, or a pilot such as p12.")
 
 
+def cluster_names(value: str | list[str] | None) -> str | list[str] | None:
+    """Return the value of an option that names clusters. Raises BadParameter if a name is missing.
+
+    That is so in `--on "" -- PROGRAM`, and in `--on -- PROGRAM`, where a script has put nothing.
+    """
+    names = [value] if isinstance(value, str) else value or []
+    if any(name.strip() in ("", "--") for name in names):
+        raise typer.BadParameter("The name of the cluster is missing. `koala clusters` lists them.")
+    return value
+
+
 def _bounded_key(key: str | None) -> str | None:
     """Return the key. Raises BadParameter for an empty one, which would mark nothing, and for a long one."""
     if key is not None and not 0 < len(key) <= _LONGEST_KEY:

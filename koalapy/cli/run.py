@@ -43,6 +43,7 @@ def run(
             metavar="CLUSTER",
             help="The cluster of each component, in turn; repeat it.",
             autocompletion=options.complete_clusters,
+            callback=options.cluster_names,
         ),
     ] = None,
     optional: Annotated[

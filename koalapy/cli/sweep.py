@@ -50,7 +50,13 @@ def sweep(
     name: Annotated[str | None, typer.Option("--name", help="The sweep's name.")] = None,
     on: Annotated[
         str | None,
-        typer.Option("--on", metavar="CLUSTER", help="Only on this cluster.", autocompletion=options.complete_clusters),
+        typer.Option(
+            "--on",
+            metavar="CLUSTER",
+            help="Only on this cluster.",
+            autocompletion=options.complete_clusters,
+            callback=options.cluster_names,
+        ),
     ] = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="Processors of one process.")] = 1,
     walltime: Annotated[

@@ -177,6 +177,14 @@ def test_what_cannot_be_run_is_refused(koala: Any, arguments: list[str], words: 
     assert koala.ids() == before
 
 
+@pytest.mark.parametrize("arguments", [["--on", "", "--"], ["--on", "--"]], ids=["empty", "none"])
+@pytest.mark.parametrize("command", [["run", "-n", 2], ["sweep", "-p", "x=1:2"]], ids=["run", "sweep"])
+def test_a_missing_name_of_a_cluster_is_named_as_that(koala: Any, command: list[Any], arguments: list[str]) -> None:
+    answer = koala(*command, *arguments, "true")
+    assert answer.status == 2
+    assert "'--on': The name of the cluster is missing." in " ".join(answer.err.split())
+
+
 def test_options_of_run_are_those_of_a_job_file(koala: Any) -> None:
     koala.write("given", "given\n")
     options = ["-n", 2, "-n", 2, "--optional", 1, "--threads", 2, "--memory", "64M", "--priority", 3]
