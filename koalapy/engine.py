@@ -190,7 +190,9 @@ class Engine:
         newest = JobId(snapshot.counters.next_job - 1)
         self._policies = policies
         core.neighbours.policies, core.neighbours.placement = policies.sites, policies.placement
-        self._passes = Passes(core.queue, core.information, settings, policies, newest, core.matching)
+        self._passes = Passes(
+            core.queue, core.information, settings, policies, newest, core.matching, core.startup_gate
+        )
         self._run_list_step = RunListStep(core)
         self._expiry: Instant | None = None  # when the first measurement becomes too old while jobs wait
         self._scavenger = Scavenger(core, sweep_policies or ScavengingPolicies(), snapshot.learned)
@@ -242,7 +244,9 @@ class Engine:
         requests.step(core, now)
         if core.suspended.jobs:
             suspend.step(core, now)
-        if core.dirty and not core.startup_gate.awaited(now, bool(core.queue.ads)):
+        if core.startup_gate.give_up_late(now, bool(core.queue.ads)):
+            core.mark_dirty()
+        if core.dirty:
             for preempting in preemption.decide(core, now, self._policies):
                 self._carry_out_preemption(now, preempting)
             self._schedule(now)

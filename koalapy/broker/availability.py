@@ -6,7 +6,7 @@ from dataclasses import replace
 from koalapy.broker.fit import demand
 from koalapy.broker.shape import MinimumDemand
 from koalapy.information.commitments import processors_taken
-from koalapy.information.kis import NOT_MEASURED, ClusterSummary, Size, evolve_summary, same_availability
+from koalapy.information.kis import ClusterSummary, Size, evolve_summary, same_availability
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.policies.placement import IdleCluster
@@ -37,7 +37,7 @@ class Availability:
             name, state = summary.name, summary.state
             if summary.trouble is not None:
                 sizes.append((name, summary.settings, None))
-                self.unmeasured = self.unmeasured or summary.trouble.code == NOT_MEASURED.code
+                self.unmeasured = self.unmeasured or summary.unmeasured
                 continue
             sizes.append((name, summary.settings, (summary.size, summary.whole, summary.size_known)))
             self.usable[name], self.idle[name] = summary, summary.idle

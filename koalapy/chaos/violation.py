@@ -29,6 +29,7 @@ class Promise(StrEnum):
     BACKLOG = "no more batch jobs of koalapy wait in a queue than its backlog allows"
     LIMITS = "sweeps keep within the limits of each cluster"
     FITS = "no job that fits waits"
+    ANSWERED = "no waiting job is placed after a start that may have run on a cluster which has not answered yet"
     LOGINS = "a refused login is tried three times, and then by a person only"
     RECONNECTED = "a cluster is connected again at once after a session that lasted"
     CONTENTS = "staged files arrive byte for byte"

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.request import Request
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Work
 from koalapy.model.units import SECOND, Duration, Instant
@@ -13,9 +14,10 @@ LONGEST_LOGIN = Duration(90 * SECOND)
 class StartupGate:
     """The clusters that have been neither reached nor found unreachable since koalad's start.
 
-    Until there are none, no waiting job is placed. A cluster may still report that the store was restored from a
-    backup, and that a job which waits in the store has run since. Without a waiting job at the start, the gate is open.
-    It closes if a job comes whose ad is to be compared with those of all clusters.
+    Until there are none, no waiting job is placed that may have run on one of them. A cluster may still report that the
+    store was restored from a backup, and that the job has run there since. A job whose components all name clusters
+    that were reached cannot: every cluster reports the submits that it received itself. Without a waiting job at the
+    start, the gate is open. It closes if a job comes whose ad is to be compared with those of all clusters.
     """
 
     def __init__(self, clusters: Iterable[str], work: Iterable[Work]) -> None:
@@ -38,8 +40,8 @@ class StartupGate:
         """Wait for no further cluster: it is known that the store was restored."""
         self._missing.clear()
 
-    def awaited(self, now: Instant, chooses: bool) -> bool:
-        """Return whether a cluster is still awaited. After LONGEST_LOGIN, every cluster left counts as unreachable.
+    def give_up_late(self, now: Instant, chooses: bool) -> bool:
+        """Return whether the clusters that are left count as unreachable from now on: LONGEST_LOGIN has passed.
 
         `chooses`: whether a job waits whose ad is compared with those of clusters.
         """
@@ -48,12 +50,22 @@ class StartupGate:
         self._closed = self._closed or chooses
         if self._until is None:
             self._until = Instant(now + LONGEST_LOGIN)
-        if now >= self._until:
-            self._missing.clear()
-        return bool(self.missing)
+        if now < self._until:
+            return False
+        self._missing.clear()
+        return True
+
+    def holds(self, request: Request) -> bool:
+        """Return whether a job waits for an awaited cluster. `request`: as its user wrote it."""
+        if not self._missing or not self._closed:
+            return False
+        return any(each.cluster is None or each.cluster in self._missing for each in request.components)
 
     def wakeup(self) -> Instant | None:
         return self._until if self.missing else None
+
+
+NOBODY_AWAITED = StartupGate((), ())
 
 
 class RecalledAttempts:

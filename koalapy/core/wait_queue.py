@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from koalapy.broker.shape import MinimumDemand, Shape, minimum_demand, shape_of
+from koalapy.core.startup import StartupGate
 from koalapy.model.identity import JobId
 from koalapy.model.index import Index
 from koalapy.model.job import Job
@@ -40,6 +41,10 @@ class Waiting:
     ads: tuple[JobAd, ...]
     recheck: bool = True
     patient: bool = False
+
+    def held_by(self, gate: StartupGate) -> bool:
+        """Return whether the job may have run, or may choose to run, on a cluster that is awaited after a start."""
+        return gate.holds(self.job.written or self.job.request)
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:

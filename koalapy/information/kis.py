@@ -80,6 +80,11 @@ class ClusterSummary:
         """All processors, and the largest component that fits on the idle cluster."""
         return self.total, self.largest
 
+    @property
+    def unmeasured(self) -> bool:
+        """Whether the cluster is connected and was not measured since."""
+        return self.trouble is not None and self.trouble.code == NOT_MEASURED.code
+
 
 _evolve_known, evolve_summary = replacer(Known), replacer(ClusterSummary)
 
@@ -239,7 +244,7 @@ def same_availability(one: ClusterSummary, other: ClusterSummary) -> bool:
     """Return whether two summaries of one cluster agree in everything that placing depends on."""
     same = one.idle == other.idle and one.total == other.total and one.backlog == other.backlog
     same = same and one.whole == other.whole and one.size_known is other.size_known and one.settings is other.settings
-    if not same or (one.trouble is None) is not (other.trouble is None):
+    if not same or (one.trouble is None) is not (other.trouble is None) or one.unmeasured is not other.unmeasured:
         return False
     return one.state is other.state or _placing_state(one.state) == _placing_state(other.state)
 

@@ -6,6 +6,7 @@ from koalapy.broker.availability import Availability
 from koalapy.broker.placement_cache import PlacementCache
 from koalapy.broker.suitability import EVERY_CLUSTER
 from koalapy.core.matching import Matching
+from koalapy.core.startup import NOBODY_AWAITED, StartupGate
 from koalapy.core.wait_queue import Position, WaitQueue
 from koalapy.information.kis import Information
 from koalapy.model.identity import JobId
@@ -25,12 +26,15 @@ class Passes:
         policies: Policies,
         newest: JobId | None = None,
         matching: Matching | None = None,
+        gate: StartupGate = NOBODY_AWAITED,
     ) -> None:
         """Start with an unknown availability. `newest`: the last job that was submitted before koalad's start."""
         self.newest = newest
         self._queue, self._information = queue, information
         self._settings, self._policies = settings, policies
         self._matching = matching or Matching()
+        self._gate = gate
+        self._awaited: list[str] = []  # the clusters that were awaited in the last pass
         self._matched = 0  # the version of it at which all positions were decided
         self._answers = PlacementCache(policies.placement)
         self._room = Availability(())
@@ -49,13 +53,15 @@ class Passes:
         self._look_at_clusters(now)
         if self._matched != self._matching.version:
             self._matched, self._settled = self._matching.version, False
+        if self._awaited != self._gate.missing:
+            self._awaited, self._settled = self._gate.missing, False
         since = self._queue.moved if self._settled else None
         if self._settled and (since is None or (self._end is not None and since > self._end)):
             return
         queueing = self._policies.queueing
         found = schedule(
             now, self._queue, self._room, self._answers, self._settings, queueing, since, self.newest,
-            self._matching.at(now) if self._queue.ads else EVERY_CLUSTER,
+            self._matching.at(now) if self._queue.ads else EVERY_CLUSTER, self._gate,
         )  # fmt: skip
         yield from found.decisions
         self._queue.forget_moves()  # these moves are the result of this pass

@@ -66,6 +66,10 @@ def decide(core: Core, now: Instant, policies: Policies) -> Iterator[MakeRoom | 
         waiting = core.queue.at(position)
         if not may_preempt(waiting.job, rules):
             return
+        if waiting.held_by(core.startup_gate):
+            if stalled_may_be_passed:
+                continue
+            return
         clusters = _Clusters(core, now, waiting, policies)
         if clusters.fits_now():
             return

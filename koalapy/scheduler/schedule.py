@@ -12,6 +12,7 @@ from koalapy.broker.placement_cache import PlacementCache
 from koalapy.broker.shape import Shape
 from koalapy.broker.suitability import EVERY_CLUSTER, Suitability
 from koalapy.broker.wait_deadlines import excluded_clusters, may_queue_from
+from koalapy.core.startup import NOBODY_AWAITED, StartupGate
 from koalapy.core.wait_queue import Position, Waiting, WaitQueue
 from koalapy.information.kis import ClusterSummary
 from koalapy.model.counts import counted_as
@@ -104,6 +105,7 @@ def schedule(
     since: Position | None = None,
     newest: JobId | None = None,
     suitability: Suitability = EVERY_CLUSTER,
+    gate: StartupGate = NOBODY_AWAITED,
 ) -> Pass:
     """Return the decisions of one pass over the wait queue, head first.
 
@@ -116,13 +118,14 @@ def schedule(
     that lets jobs pass, others pass them freely: they do not wait for processors that a passing job would take.
 
     Jobs up to `newest` were submitted before koalad's start. They do not fail for a size that a cluster has shown only
-    since.
+    since. Jobs that the `gate` holds wait for clusters, too.
     """
     queue.let_queue(Instant(now - settings.queue_after))
     queue.recheck(availability.sizes)
     decisions: list[Decision] = []
     ended = False
-    ahead = BlockedAhead(queue, partial(_stalled, now, availability=availability, cache=cache, suitability=suitability))
+    stalled = partial(_stalled, now, availability=availability, cache=cache, suitability=suitability, gate=gate)
+    ahead = BlockedAhead(queue, stalled)
     end: Position | None = None
     for waiting in queue.candidates(availability.most_idle, availability.most_backlog, since):
         may_fit = availability.may_fit(waiting.minimum)
@@ -132,6 +135,8 @@ def schedule(
         if not policy(ahead, settings.max_overtakes):
             end = waiting.position
             break
+        if waiting.held_by(gate):
+            continue
         decision = _decide(now, waiting, availability, may_fit, cache, settings, newest, suitability)
         if decision is None:
             continue
@@ -252,13 +257,20 @@ def _may_queue(now: Instant, waiting: Waiting, availability: Availability, setti
 
 
 def _stalled(
-    now: Instant, waiting: Waiting, availability: Availability, cache: PlacementCache, suitability: Suitability
+    now: Instant,
+    waiting: Waiting,
+    availability: Availability,
+    cache: PlacementCache,
+    suitability: Suitability,
+    gate: StartupGate,
 ) -> bool:
     """Return whether no change of idle processors could start the job now.
 
-    There are three cases: every usable cluster is excluded; a required component names a cluster that is excluded or
-    not usable; all clusters that may take the job, since they suit, are usable and too small.
+    There are four cases: the gate holds it; every usable cluster is excluded; a required component names a cluster that
+    is excluded or not usable; all clusters that may take the job, since they suit, are usable and too small.
     """
+    if waiting.held_by(gate):
+        return True
     job = waiting.job
     excluded = excluded_clusters(now, job)
     if excluded.issuperset(availability.usable):

@@ -16,7 +16,9 @@ NEW_STORE = "When nothing runs any more, begin a new store: see docs/store.md, `
 def common_waits(engine: Engine) -> list[str]:
     """Sentences on clusters whose answers all waiting jobs need after a start or a restored store."""
     if missing := engine.core.startup_gate.missing:
-        return [f"Waiting jobs go on once {', '.join(missing)} has answered or is seen to be out of reach."]
+        answered = "it has answered or is" if len(missing) == 1 else "these have answered or are"
+        placed = f"Waiting jobs that could be placed on {' or '.join(missing)}"
+        return [f"{placed} go on once {answered} seen to be out of reach."]
     jobs, unanswered = doubtful(engine.records), engine.unrecalled_clusters
     if not jobs:
         return []

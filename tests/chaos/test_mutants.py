@@ -72,6 +72,7 @@ from koalapy.core import wait_queue
 from koalapy.core.core import Core
 from koalapy.core.matching import Matching
 from koalapy.core.prerequisites import Prerequisites
+from koalapy.core.startup import StartupGate
 from koalapy.driver import Driver
 from koalapy.engine import Engine
 from koalapy.information import commitments, kis
@@ -455,6 +456,10 @@ def _a_job_that_fits_exactly_is_not_considered() -> Any:
     return patch.object(
         wait_queue._BySize, "up_to", lambda self, size: [jobs for each, jobs in self._positions.items() if each < size]
     )
+
+
+def _no_job_waits_for_silent_clusters() -> Any:
+    return patch.object(StartupGate, "holds", lambda self, request: False)
 
 
 def _a_measurement_starts_no_scheduling_pass() -> Any:
@@ -893,7 +898,7 @@ MUTANTS = (
         (P.DOUBT,),
         {"connection_cut": 4, "kcm_killed": 4, "koalad_killed": 3, "submit_unanswered": 2},
         {"local_job": 6},
-        seed=4,
+        seed=18,
     ),
     Mutant("a wrapper releases itself", _a_wrapper_releases_itself_at_its_barrier, (P.WHOLE,)),
     Mutant(
@@ -1123,6 +1128,12 @@ MUTANTS = (
         (P.FITS,),
         HARDLY_ANY,
         seed=38,
+    ),
+    Mutant(
+        "no job waits for silent clusters after a start",
+        _no_job_waits_for_silent_clusters,
+        (P.ANSWERED,),
+        {"koalad_killed": 4},
     ),
     Mutant("all components of a job go to one cluster", _a_job_goes_to_one_cluster_only, (P.FITS,), HARDLY_ANY),
     Mutant("no job goes into a batch queue", _no_job_is_sent_to_a_batch_queue, (P.FITS,), HARDLY_ANY),

@@ -10,10 +10,12 @@ import pytest
 
 from koalapy.chaos.disk import Disk
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.identity import InstanceId, Tag, attempt_of
+from koalapy.model.identity import InstanceId, JobId, Tag, attempt_of
+from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.store.open import FILE_NAME
+from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
 from koalapy.world.program_log import LogEntry
 from koalapy.world.random_requests import Habits, draw_request
 from koalapy.world.random_streams import stream
@@ -29,12 +31,12 @@ SETTINGS = Settings(
 class BackedUpGrid:
     """A busy grid whose store is backed up."""
 
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, submits: bool = True) -> None:
         self._store, self._backup = directory / FILE_NAME, directory / "backup"
         self.world = World(seed, Disk(directory, INSTANCE).open, SETTINGS)
         self.running: Counter[tuple[int, int]] = Counter()
         self._dice = stream(seed, "restored")
-        self._submits = True
+        self._submits = submits
         self.world.program_log.subscribe(self._watch)
         self.world.agenda.after(Duration(5 * SECOND), self._submit)
 
@@ -53,6 +55,13 @@ class BackedUpGrid:
             path.unlink()
         self._backup.rename(self._store)
         self.world.koalad.start()
+
+    def keep_silent(self, cluster: str, until: Duration) -> None:
+        """Let the login on a cluster hang for a while. All else goes on."""
+        links = self.world.koalad.process.links if self.world.koalad.process is not None else {}
+        while (link := links.get(cluster)) is None or link.pipe is None:
+            self.world.run_for(Duration(SECOND // 100))
+        link.pipe.stall(until)
 
     def _submit(self) -> None:
         if self._submits:
@@ -74,6 +83,41 @@ def grid(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BackedUpGri
     made = BackedUpGrid(tmp_path, request.param)
     yield made
     made.world.koalad.store.close()
+
+
+def test_a_job_waits_for_the_cluster_on_which_it_runs_since_the_backup(tmp_path: Path) -> None:
+    """The other cluster answers at once, has room, and knows nothing of the job."""
+    grid = BackedUpGrid(tmp_path, seed=0, submits=False)
+    grid.world.run_for(Duration(5 * SECOND))
+    for name, size in grid.world.sizes.items():
+        submit(grid, name, size, Duration(30 * SECOND))
+    grid.world.run_for(Duration(20 * SECOND))
+    job = submit(grid, None, 2, Duration(10 * MINUTE))
+    grid.back_up()
+    grid.world.run_for(Duration(2 * MINUTE))
+    [cluster] = [each.cluster for each in grid.world.koalad.store.jobs()[-1].live]
+    grid.lose_and_restore()
+    grid.keep_silent(cluster, Duration(30 * SECOND))
+    grid.world.run_for(Duration(5 * SECOND))
+    there = submit(grid, next(name for name in grid.world.sizes if name != cluster), 1, Duration(SECOND))
+    grid.world.run_for(Duration(20 * SECOND))
+    ended = {each.id for each in grid.world.koalad.store.jobs() if each.state.final}
+    assert there in ended, "a job that names the other cluster does not wait"
+    assert grid.world.settle(Duration(2 * HOUR)), grid.world.koalad.store.pending_cancels()
+    program_log = grid.world.program_log
+    assert [len(program_log.runs(tag)) for tag in program_log.tags() if attempt_of(Tag(tag))[1].job == job] == [1]
+    grid.world.koalad.store.close()
+
+
+def submit(grid: BackedUpGrid, cluster: str | None, processors: int, runs: Duration) -> JobId:
+    component = ComponentRequest(
+        processors=processors, executable=EXECUTABLE, arguments=arguments_of(Behaviour(runs=runs)), cluster=cluster
+    )
+    before = len(grid.world.koalad.store.jobs())
+    grid.world.koalad.submit(Request(name="job", components=(component,)))
+    while len(grid.world.koalad.store.jobs()) == before:
+        grid.world.run_for(Duration(SECOND // 10))
+    return grid.world.koalad.store.jobs()[-1].id
 
 
 def test_after_a_restore_every_job_ends_and_no_program_runs_twice(grid: BackedUpGrid) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from engine_play import INSTANCE, SIZES, Play, alike, component
 
+from koalapy.core.startup import StartupGate
 from koalapy.engine import Engine
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.commands import CancelAttempt, CompareAds, SubmitAttempt
@@ -83,6 +84,20 @@ def test_the_youngest_jobs_are_vacated_and_no_more_than_are_needed() -> None:
     assert [play.job(each).outcome for each in jobs[2:]] == [Outcome.VACATED] * 2
     kinds = [each.kind for each in play.history if each.job == job]
     assert kinds == ["work_submitted", "job_preempts", "job_claimed"]
+
+
+def test_nobody_is_vacated_for_a_job_that_may_have_run_on_a_silent_cluster() -> None:
+    play = game()
+    jobs = full_alpha(play)
+    filled = [play.submit(component(16, cluster)) for cluster in ("beta", "gamma")]
+    running(play, *filled)
+    gate = StartupGate(["gamma"], [replace(play.job(jobs[0]), state=W)])
+    play.engine.core.startup_gate.inherit(gate)
+    anywhere, there = urgent(play, 8, None), urgent(play, 8, "alpha")
+    assert states(play, anywhere, there, *jobs) == [W, C, R, R, R, S]
+    play.reach("gamma")
+    play.measure()
+    assert play.job(anywhere).state is C
 
 
 def test_the_vacating_and_the_claim_are_one_step() -> None:

@@ -33,10 +33,16 @@ from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
 from koalapy.store.memory import MemoryStore
+from koalapy.views.status import common_waits
 
 SETTINGS = Settings(clusters=(ClusterSettings(name="big", batch="slurm"), ClusterSettings(name="small", batch="slurm")))
-REQUEST = Request(name="job", components=(ComponentRequest(processors=4, executable="true"),))
+REQUEST = Request(name="job", components=(ComponentRequest(processors=4, executable="true"),), communication=False)
 RESTORED = StoreRestored(epoch=9, last_number=5000)
+
+
+def named(cluster: str, processors: int = 4) -> Request:
+    component = ComponentRequest(processors=processors, executable="true", cluster=cluster)
+    return Request(name="named", components=(component,), communication=False)
 
 
 def test_after_a_start_waiting_jobs_wait_until_every_cluster_was_met_once() -> None:
@@ -58,21 +64,86 @@ def test_a_cluster_that_reports_nothing_is_not_waited_for_for_ever() -> None:
     assert [command.cluster for command, _ in world.sent] == ["big"]
 
 
+def test_a_job_that_names_a_connected_cluster_waits_for_no_other() -> None:
+    """Only the cluster that it names can have run it, and has reported that it did not."""
+    world = World(restored=False, request=named("big"))
+    assert common_waits(world.driver.engine) == [
+        "Waiting jobs that could be placed on big or small go on once these have answered or are seen to be out of "
+        "reach."
+    ]
+    world.connect("big", 8)
+    assert [command.cluster for command, _ in world.sent] == ["big"]
+    assert common_waits(world.driver.engine) == [
+        "Waiting jobs that could be placed on small go on once it has answered or is seen to be out of reach."
+    ]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(REQUEST, id="names none"),
+        pytest.param(
+            replace(REQUEST, components=(*REQUEST.components, *named("big").components)), id="names one of two"
+        ),
+        pytest.param(
+            replace(
+                REQUEST,
+                components=(*named("big").components, replace(named("small").components[0], optional=True)),
+            ),
+            id="goes without the other",
+        ),
+    ],
+)
+def test_a_job_that_may_have_run_on_a_silent_cluster_waits_for_it(request_: Request) -> None:
+    world = World(restored=False, request=request_)
+    world.connect("big", 64)
+    assert world.sent == []
+    world.apply(WorkSubmitted(request=named("big"), owner="mona"))
+    assert [command.attempt.job for command, _ in world.sent] == [2], "others pass it"
+    assert world.store.jobs()[0].overtaken == 0, "uncounted: it waits for a cluster, not for processors"
+    world.apply(ClusterLost(cluster="small", reason=Reason("unreachable", "transient", "It does not answer.")))
+    assert [command.attempt.job for command, _ in world.sent][1:] == [1] * len(
+        [each for each in request_.components if not each.optional]
+    )
+
+
+def test_a_held_job_goes_on_as_soon_as_the_silent_cluster_is_connected() -> None:
+    """Its measurement may take a while: the job fits elsewhere."""
+    world = World(restored=False)
+    world.connect("big", 8)
+    assert world.sent == []
+    world.apply(ClusterConnected(cluster="small", version="1", recalled=()))
+    assert [command.cluster for command, _ in world.sent] == ["big"]
+
+
+def test_a_held_job_makes_no_choice_before_the_last_cluster_is_measured() -> None:
+    spread = ComponentRequest(processors=12, executable="true", spread=True)
+    world = World(restored=False, request=Request(name="job", components=(spread,)))
+    world.connect("big", 64)
+    world.apply(ClusterConnected(cluster="small", version="1", recalled=()))
+    assert world.sent == []
+    world.connect("small", 4)
+    assert [command.cluster for command, _ in world.sent] == ["big"]
+
+
 def test_a_koalad_that_began_with_no_waiting_job_waits_for_nobody() -> None:
-    contact = StartupGate(["big", "small"], [])
-    assert not contact.awaited(Instant(0), chooses=False)
-    assert contact.wakeup() is None
+    gate = StartupGate(["big", "small"], [])
+    assert not gate.give_up_late(Instant(0), chooses=False)
+    assert not gate.holds(REQUEST)
+    assert gate.wakeup() is None
 
 
 def test_a_job_that_chooses_among_clusters_waits_for_each_of_them_for_a_while() -> None:
-    contact = StartupGate(["big", "small"], [])
-    assert not contact.awaited(Instant(0), chooses=False)
-    assert contact.awaited(Instant(1), chooses=True)
-    assert contact.wakeup() == Instant(LONGEST_LOGIN), "from the start on"
-    contact.reached("big")
-    assert contact.awaited(Instant(2), chooses=True)
-    assert not contact.awaited(Instant(LONGEST_LOGIN), chooses=True)
-    assert contact.wakeup() is None
+    gate = StartupGate(["big", "small"], [])
+    assert not gate.give_up_late(Instant(0), chooses=False)
+    assert not gate.give_up_late(Instant(1), chooses=True)
+    assert gate.wakeup() == Instant(LONGEST_LOGIN), "from the start on"
+    gate.reached("big")
+    assert gate.holds(REQUEST)
+    assert not gate.holds(named("big"))
+    assert gate.give_up_late(Instant(LONGEST_LOGIN), chooses=True)
+    assert not gate.holds(REQUEST)
+    assert gate.wakeup() is None
 
 
 class World:

@@ -64,8 +64,9 @@ class Claims:
         """Check that overtakes are counted: of each job ahead of a claim that still waits and is not stalled.
 
         Of a job with requirements or a rank it is not known here whether it is stalled: it or a later one is overtaken.
-        So it is with a large one where jobs wait for leases.
+        So it is with a large one where jobs wait for leases, and with all until each cluster has answered.
         """
+        starting = not all(seen.met for seen in decided.knowledge.clusters.values())
         ranks = [_rank(job) for job in claimed]
         promise(ranks == sorted(ranks), Promise.ORDER, "claims are out of order:", *(job.id for job in claimed))
         waiting = sorted((job for job in decided.engine.records.jobs.values() if job.state.queued), key=_rank)
@@ -77,7 +78,7 @@ class Claims:
                 not (self._strict and ahead), Promise.ORDER, "job", job.id, "overtakes", *(each.id for each in ahead)
             )
             for each in ahead:
-                if is_matched(each) or self._may_be_too_large(each, usable):
+                if starting or is_matched(each) or self._may_be_too_large(each, usable):
                     doubtful.add(each.id)
                 elif not _stalled(each, usable, decided.at):
                     passed[each.id] = passed.get(each.id, 0) + 1

@@ -25,6 +25,7 @@ from koalapy.chaos.promises.programs import Programs
 from koalapy.chaos.promises.pruned import Pruned
 from koalapy.chaos.promises.queues import Queues
 from koalapy.chaos.promises.refusals import Refusals
+from koalapy.chaos.promises.starts import Starts
 from koalapy.chaos.promises.streams import Streams
 from koalapy.chaos.promises.sweeps import Sweeps
 from koalapy.chaos.promises.times import Times
@@ -67,6 +68,7 @@ class Watch:
         self._claims = Claims(world.settings)
         self._times = Times(world.settings)
         self._waiting, self._limits = Waiting(world.settings), Limits(world.settings)
+        self._starts = Starts()
         self._processors = Processors(world.clusters)
         self._queues = Queues(world.instance)
         self._pruned = Pruned(world, left)
@@ -150,6 +152,7 @@ class Watch:
         self._times.restarted()
         self._refusals.restarted()
         self._waiting.restarted()
+        self._starts.started(snapshot, engine.settings.clusters)
         self._handled = None
         self.ask(lambda: self._committed.recovered(snapshot))
 
@@ -178,6 +181,7 @@ class Watch:
             self.ask(lambda: self._waiting.passed(handled, self._committed.pilots))
             self.ask(lambda: self._departures.passed(handled))
         self._handled = self._decided
+        self._starts.handling(now, events)
         assert self._engine is not None
         engine = self._engine
         self.ask(lambda: self._departures.handling(events, engine))
@@ -212,6 +216,7 @@ class Watch:
         self.ask(lambda: self._programs.committed(change, self._decided_at))
         self.ask(lambda: self._claims.committed(change, before, pilots, decided))
         self.ask(lambda: self._refusals.committed(change))
+        self.ask(lambda: self._starts.committed(change, decided))
         self.ask(lambda: self._choices.committed(change))
         self.ask(lambda: self._preemption.committed(change, before, decided, Launchers(pilots, decided)))
         self._times.committed(change)

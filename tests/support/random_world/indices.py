@@ -117,13 +117,13 @@ def _queue(engine: Engine) -> None:
 
 def _passes(engine: Engine, settings: Settings, policies: Policies, now: Instant) -> None:
     """Check that a scheduling pass without any remembered state would decide nothing more."""
-    if engine.core.startup_gate.missing:
-        return
     queue, availability = WaitQueue(), Availability(engine.summaries(now))
     for job in engine.records.jobs.values():
         queue.added(job)
     cache, newest = PlacementCache(policies.placement), engine.newest_before
-    found = schedule(now, queue, availability, cache, settings, policies.queueing, newest=newest)
+    found = schedule(
+        now, queue, availability, cache, settings, policies.queueing, newest=newest, gate=engine.core.startup_gate
+    )
     promise(not found.decisions, "a pass leaves nothing to be decided", found.decisions)
 
 
