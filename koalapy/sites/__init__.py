@@ -1,1 +1,1 @@
-"""Site managers: delegated matchmaking between sites that lend each other processors (SC'07, section 4)."""
+"""The neighbours of a site: what it lends them, borrows from them, and passes on (SC'07, section 4)."""

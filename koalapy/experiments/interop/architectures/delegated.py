@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from koalapy.experiments.interop.architectures.simulation import Simulation
+from koalapy.experiments.interop.site_manager import messages
+from koalapy.experiments.interop.site_manager.manager import SiteManager
+from koalapy.experiments.interop.site_manager.network import SiteSettings
 from koalapy.experiments.interop.streams import GridJob
 from koalapy.experiments.interop.tally import Kind
 from koalapy.model.units import Duration, Instant
 from koalapy.registry import load
-from koalapy.sites import messages
-from koalapy.sites.manager import SiteManager
-from koalapy.sites.network import SiteSettings
 
 _ARRIVES_AS: Mapping[type, Callable[..., messages.Event]] = {
     messages.DelegateRequest: messages.RequestDelegated,

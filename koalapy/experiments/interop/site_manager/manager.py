@@ -6,12 +6,12 @@ It never blocks, reads no clock and draws no random number.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from koalapy.experiments.interop.site_manager import delegation, leases, matchmaking, messages, reports
+from koalapy.experiments.interop.site_manager.network import SiteSettings
+from koalapy.experiments.interop.site_manager.site import Site
+from koalapy.experiments.interop.site_manager.usage import Usage
 from koalapy.model.units import Duration, Instant
 from koalapy.policies.delegation import DelegationPolicy, TargetPolicy
-from koalapy.sites import delegation, leases, matchmaking, messages, reports
-from koalapy.sites.network import SiteSettings
-from koalapy.sites.site import Site
-from koalapy.sites.usage import Usage
 
 
 class SiteManager:

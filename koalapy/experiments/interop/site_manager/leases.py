@@ -1,8 +1,7 @@
 """Leases: processors along a chain of sites, from the source, where they are, to the sink, where they are used."""
 
-from koalapy.model.units import Instant
-from koalapy.sites import reports
-from koalapy.sites.messages import (
+from koalapy.experiments.interop.site_manager import reports
+from koalapy.experiments.interop.site_manager.messages import (
     AcceptLease,
     CancelRequest,
     GrantLease,
@@ -15,7 +14,8 @@ from koalapy.sites.messages import (
     RequestCancelled,
     ReturnLease,
 )
-from koalapy.sites.site import Phase, RequestState, Site
+from koalapy.experiments.interop.site_manager.site import Phase, RequestState, Site
+from koalapy.model.units import Instant
 
 
 def bind(site: Site, state: RequestState, lease: Lease) -> None:

@@ -5,9 +5,9 @@ child gets reports of the sites below, beside and above; all others get reports 
 of date by one matchmaking cycle per link.
 """
 
+from koalapy.experiments.interop.site_manager.messages import FreeReported, ReportFree
+from koalapy.experiments.interop.site_manager.site import Site
 from koalapy.model.units import Instant
-from koalapy.sites.messages import FreeReported, ReportFree
-from koalapy.sites.site import Site
 
 
 def on_free_reported(site: Site, now: Instant, event: FreeReported) -> None:

@@ -2,10 +2,10 @@
 
 from functools import partial
 
+from koalapy.experiments.interop.site_manager import leases, reports
+from koalapy.experiments.interop.site_manager.messages import DelegateRequest, FreeReported, RequestRejected
+from koalapy.experiments.interop.site_manager.site import Phase, RequestState, Site
 from koalapy.model.units import Instant
-from koalapy.sites import leases, reports
-from koalapy.sites.messages import DelegateRequest, FreeReported, RequestRejected
-from koalapy.sites.site import Phase, RequestState, Site
 from koalapy.sites.targets import first_target
 
 

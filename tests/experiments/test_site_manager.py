@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koalapy.experiments.interop.site_manager import messages
+from koalapy.experiments.interop.site_manager.manager import SiteManager
+from koalapy.experiments.interop.site_manager.network import SiteSettings
 from koalapy.model.neighbour import Relation
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.policies import delegation as policies
-from koalapy.sites import messages
-from koalapy.sites.manager import SiteManager
-from koalapy.sites.network import SiteSettings
 
 BEGIN = Instant(HOUR * 10_000)
 ARRIVES_AS = {

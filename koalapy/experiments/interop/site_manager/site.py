@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from koalapy.experiments.interop.site_manager.messages import Command, Lease, RequestId, ResourceRequest
+from koalapy.experiments.interop.site_manager.network import SiteSettings
+from koalapy.experiments.interop.site_manager.usage import Usage
 from koalapy.model.neighbour import Relation
 from koalapy.model.units import Instant
 from koalapy.policies.delegation import DelegationPolicy, TargetPolicy, WaitingRequest
-from koalapy.sites.messages import Command, Lease, RequestId, ResourceRequest
-from koalapy.sites.network import SiteSettings
-from koalapy.sites.usage import Usage
 
 
 class Phase(StrEnum):

@@ -3,10 +3,16 @@
 Requests come from its job managers, or from neighbours that delegate them; both wait in one queue.
 """
 
+from koalapy.experiments.interop.site_manager import delegation, leases, reports
+from koalapy.experiments.interop.site_manager.messages import (
+    Lease,
+    RejectRequest,
+    RequestDelegated,
+    RequestSubmitted,
+    ResourceRequest,
+)
+from koalapy.experiments.interop.site_manager.site import Phase, RequestState, Site
 from koalapy.model.units import Instant
-from koalapy.sites import delegation, leases, reports
-from koalapy.sites.messages import Lease, RejectRequest, RequestDelegated, RequestSubmitted, ResourceRequest
-from koalapy.sites.site import Phase, RequestState, Site
 
 
 def cycle(site: Site, now: Instant) -> None:
