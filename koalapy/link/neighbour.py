@@ -207,7 +207,8 @@ class NeighbourConversation:
             return Reason("own_store", "cluster", f"{self._name} has this site's own store.", "Give it another one.")
         if hello.received_from == own.instance and hello.received > self._outgoing.highest:
             what = (
-                f"{self._name} has received message {hello.received}, which this store does not know: it was restored."
+                f"{self._name} has received message {hello.received}, which this store does not know: the store was "
+                "restored from a backup, or another koalad used a copy of it."
             )
             advice = "At both sites: `koala sites remove`, then `koala sites join`; then the numbers begin anew."
             return Reason("store_restored", "cluster", what, advice)

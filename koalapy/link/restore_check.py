@@ -51,7 +51,8 @@ IMPOSSIBLE = Reason(
 _RESTORED = Reason(
     "store_restored",
     "transient",
-    "The cluster knows more of this store than the store itself: it was restored from a backup.",
+    "The cluster knows more of this store than the store itself: the store was restored from a backup, or another "
+    "koalad used a copy of it.",
     "koalad connects again by itself, and looks for what ran since.",
 )
 REFUSALS = {Verdict.REPLACED: REPLACED, Verdict.IMPOSSIBLE: IMPOSSIBLE, Verdict.AGAIN: _RESTORED}

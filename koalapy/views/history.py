@@ -359,9 +359,10 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     "work_stopping": _stopping,
     "work_requeued": _requeued,
     "store_restored": _plain(
-        "The store was restored from a backup: the clusters are asked for the job's present state"
+        "The store was restored from a backup, or another koalad used a copy of it: "
+        "the clusters are asked for the job's present state"
     ),
-    "job_found_released": _plain("The clusters report that it was released after that backup; it continues"),
+    "job_found_released": _plain("The clusters report that it was released since; it continues"),
     "work_done": _plain("It is done"),
     "work_failed": _plain("It failed"),
     "work_cancelled": _plain("It is cancelled"),

@@ -229,7 +229,10 @@ _FOUND = {
     ("batch system", "running"): "its batch job runs",
     ("batch system", "suspended"): "its batch job is suspended",
 }
-_RESTORED = "The store was restored from a backup: the clusters are asked which attempts ran since."
+_RESTORED = (
+    "The store was restored from a backup, or another koalad used a copy of it: "
+    "the clusters are asked which attempts ran since."
+)
 _COMMANDS = {
     "SubmitAttempt": "submit",
     "ReleaseAttempt": "release",

@@ -24,7 +24,8 @@ def common_waits(engine: Engine) -> list[str]:
         return []
     known = counted_as(len(jobs), "older job is", "older jobs are")
     sentences = [
-        f"The store was restored from a backup: {known} looked for on the clusters before anything is run again."
+        "The store was restored from a backup, or another koalad used a copy of it: "
+        f"{known} looked for on the clusters before anything is run again."
     ]
     if unanswered:
         sentences.append(f"Those that wait go on once {', '.join(unanswered)} can report whether they ran there since.")

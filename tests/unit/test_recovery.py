@@ -245,7 +245,7 @@ def test_a_restored_store_is_reported_with_the_attempts_recalled_after_it() -> N
     made = recovery(job(7, JobState.WAITING))
     ((kind, text),) = lines(made, epoch_jump=EpochJump(9, 900))
     assert kind == "store_restored"
-    assert text.startswith("The store was restored from a backup: ")
+    assert text.startswith("The store was restored from a backup, or another koalad used a copy of it: ")
     assert lines(made, attempt_line("attempt_recalled")) == [
         (
             "attempt_recalled",

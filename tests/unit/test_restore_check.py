@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from koalapy_adapters.messages import PROTOCOL, Welcome
 
-from koalapy.link.restore_check import CONNECTS, NUMBERS_AHEAD, CheckResult, RestoreCheck, Verdict
+from koalapy.link.restore_check import CONNECTS, NUMBERS_AHEAD, REFUSALS, CheckResult, RestoreCheck, Verdict
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId, is_tag, tag_of, tags_of
 
@@ -37,6 +37,8 @@ def test_a_number_that_the_store_does_not_know_makes_it_leap(check: RestoreCheck
     restored = StoreRestored(epoch=EPOCH + 1, last_number=LAST + 1 + NUMBERS_AHEAD)
     assert check.judge("vu", SESSION, welcome(newest_number=LAST + 1)) == CheckResult(Verdict.AGAIN, restored)
     assert check.judge("vu", SESSION + 1, welcome(newest_number=LAST + 1)) == AGAIN
+    said = REFUSALS[Verdict.AGAIN].message
+    assert said.endswith("the store was restored from a backup, or another koalad used a copy of it.")
     check.committed(restored)
     assert check.judge("vu", SESSION + 2, welcome(newest_number=LAST + 1)) == AGAIN  # it began before
     assert check.judge("vu", (EPOCH + 1) * CONNECTS + 1, welcome(newest_number=LAST + 1)) == FINE
