@@ -234,6 +234,23 @@ class UnknownTag(TypedDict):
     """Time since the last sign of life of its wrapper."""
     age_s: float | None
     """Age of its directory."""
+    may_run: bool
+    """It has a batch job, or gave a sign of life within a day and has no exit record."""
+
+
+class StoreTags(TypedDict):
+    """The unknown tags of one store."""
+
+    store: str
+    own: bool
+    """It is this store."""
+    clusters: list[str]
+    tags: int
+    may_run: int
+    """Tags among them that may run."""
+    oldest_s: float | None
+    """Age of the oldest of its directories."""
+    newest_s: float | None
 
 
 class UnknownTags(TypedDict):
@@ -241,6 +258,7 @@ class UnknownTags(TypedDict):
 
     count: int
     first: list[UnknownTag]
+    stores: list[StoreTags]
 
 
 class Surveyed(TypedDict):
@@ -257,6 +275,8 @@ class UnknownAnswer(TypedDict):
 
     schema: Literal["koala.unknown/1"]
     tags: list[UnknownTag]
+    stores: list[StoreTags]
+    """This store first, then by the number of tags."""
     clusters: list[Surveyed]
 
 

@@ -20,19 +20,29 @@ from koalapy.cli.output import (
     table,
 )
 from koalapy.client import Grid
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import KoalaError, RequestError
 
 Document = Mapping[str, Any]
 
 app = typer.Typer()
 _WAIT_S = 30.0
+_AT_A_TIME = 50  # tags that a cluster is asked to clean at one time
+_MOST_LISTED = 20  # tags that a person reads
+_MOST_STORES = 5
+_DAY_S = 86_400
+_STORE_COLUMNS = ("STORE", "AGE", "TAGS", "MAY RUN", "CLUSTERS")
 _COLUMNS = ("CLUSTER", "TAG", "STORE", "ATTEMPT", "BATCH ID", "STATE", "DIRECTORY", "WRAPPER", "AGE")
 _WARNING = "A tag of another store may be a live job of yours: another grid's, or one that another machine runs."
 
 
 @app.command()
 def clean(
-    tags: Annotated[list[str], typer.Argument(metavar="TAG…", help="As `koala status --unknown` lists them.")],
+    tags: Annotated[
+        list[str] | None, typer.Argument(metavar="TAG…", help="As `koala status --unknown` lists them.")
+    ] = None,
+    store: Annotated[str | None, typer.Option("--store", help="All tags of this other store.")] = None,
+    ended: Annotated[bool, typer.Option("--ended", help="With --store: nothing of it may run any more.")] = False,
     cluster: Annotated[str | None, typer.Option("--cluster", "-c", help="Only on this cluster.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     grid: options.Grid = None,
@@ -44,10 +54,22 @@ def clean(
     nothing is left. Such a tag may be somebody's live job: of another grid of yours, or of a koalad of yours on
     another machine with a store of its own. Look at WRAPPER in `koala status --unknown` first: if it is alive, its
     program may be running. Tags that this store knows are refused; `koala cancel` ends their jobs.
+
+    With --store NAME --ended all tags of another store are removed, unless one of them may run: it has a batch job, or
+    no exit record and a sign of life within a day.
     """
     with errors_reported(), Grid(grid) as koalad:
-        wanted = list(dict.fromkeys(tags))
+        _check_what(tags, store, ended)
         seen = koalad.unknown([cluster] if cluster else [])
+        if store is not None:
+            of_store = [each for each in seen["tags"] if each["store"] == store]
+            _check_ended(store, of_store)
+            _print_unasked(seen)
+            if not yes:
+                _confirm_store(seen, store)
+            found = {each["tag"]: each for each in of_store}
+            _clean_all(koalad, list(found), found, cluster, json, in_short=True)
+        wanted = list(dict.fromkeys(tags or ()))
         found = {each["tag"]: each for each in seen["tags"] if each["tag"] in wanted}
         if found and not yes:
             _confirm([found[tag] for tag in wanted if tag in found])
@@ -59,24 +81,28 @@ def show_unknown(grid: str | None, json: bool) -> None:
         document = koalad.unknown()
     if json:
         return print_json(document)
-    for each in document["clusters"]:
-        if each["reason"]:
-            print_message(f"koala: {each['cluster']} could not be asked: {each['reason']}")
-    if document["tags"]:
-        return _list(document["tags"])
-    return out.print("There are no unknown tags on the clusters that could be asked.")
+    _print_unasked(document)
+    tags = document["tags"]
+    if not tags:
+        return out.print("There are no unknown tags on the clusters that could be asked.")
+    table(_STORE_COLUMNS, _by_store_and_age(document))
+    out.print()
+    _list(sorted(tags, key=lambda each: (not each["may_run"], not each["own"]))[:_MOST_LISTED])
+    if len(tags) > _MOST_LISTED:
+        out.print(f"… and {len(tags) - _MOST_LISTED:,} more; `koala status --unknown --json` has all")
+    return None
 
 
 def print_unknown(found: Document) -> None:
-    """Print the number of unknown tags and the first few, for `koala status`."""
-    if not found["count"]:
-        return
-    what = "1 tag is" if found["count"] == 1 else f"{found['count']} tags are"
-    out.print(f"  unknown: {what} not of this store; `koala status --unknown` lists them, `koala clean` removes them")
-    for each in found["first"]:
-        out.print(f"    {_sentence(each)}")
-    if found["count"] > len(found["first"]):
-        out.print(f"    … and {found['count'] - len(found['first'])} more")
+    """Print a line for each store that has unknown tags, for `koala status`."""
+    stores = found["stores"]
+    for each in stores[:_MOST_STORES]:
+        advice = "`koala status --unknown` lists them"
+        if not each["own"] and not each["may_run"]:
+            advice = f"`koala clean --store {each['store']} --ended` removes them"
+        out.print(f"  unknown: {_of_store(each)}; {advice}")
+    if len(stores) > _MOST_STORES:
+        out.print(f"  unknown: … and the tags of {len(stores) - _MOST_STORES:,} more stores")
 
 
 def attempt_in_words(attempt: str) -> str:
@@ -91,19 +117,79 @@ def _confirm(found: Sequence[Document]) -> None:
     alive = [each["tag"] for each in found if each["wrapper"] == "alive"]
     if alive:
         print_message(f"These have a living wrapper, and their programs may be running: {', '.join(alive)}.")
+    _ask("End them and remove their directories?")
+
+
+def _ask(question: str) -> None:
+    """End the command unless a person at a terminal confirms."""
     if not sys.stdin.isatty():
         advice = "Check the list, then use --yes."
         raise RequestError("not_confirmed", "Removing these needs confirmation on a terminal.", advice)
-    if not typer.confirm("End them and remove their directories?", err=True):
+    if not typer.confirm(question, err=True):
         raise typer.Exit(FAILED)
 
 
+def _check_what(tags: Sequence[str] | None, store: str | None, ended: bool) -> None:
+    """Raises RequestError unless there are either tags, or a store of which only what has ended is meant."""
+    if bool(tags) == (store is not None):
+        raise RequestError("bad_options", "Either tags are removed, or a store.", "Name TAG…, or use --store NAME.")
+    if ended != (store is not None):
+        advice = "Use --store NAME --ended; what may run is removed by its tag."
+        raise RequestError(
+            "bad_options", "By --store only what has ended is removed, so --ended belongs to it.", advice
+        )
+
+
+def _check_ended(store: str, tags: Sequence[Document]) -> None:
+    """Raises RequestError if the store has no tags, is this one, or may be in use."""
+    if not tags:
+        message = f"No cluster that could be asked has an unknown tag of a store {store}."
+        raise RequestError("no_such_store", message, "`koala status --unknown` lists the stores there are.")
+    if tags[0]["own"]:
+        message = f"{store} is this store: such a tag may be what is left of a backup."
+        raise RequestError("own_store", message, "Name the tags, or use the maintenance task clean-unknown.")
+    if may_run := [each for each in tags if each["may_run"]]:
+        first = may_run[0]
+        message = f"The store {store} may be in use: {_many(len(may_run), 'tag')} of it may run, such as {first['tag']}"
+        advice = "Look at `koala status --unknown`. `koala clean TAG` removes single ones."
+        raise RequestError("store_in_use", f"{message} on {first['cluster']}.", advice)
+
+
+def _confirm_store(seen: Document, store: str) -> None:
+    (of_store,) = [each for each in seen["stores"] if each["store"] == store]
+    print_message(f"{_of_store(of_store)}.")
+    _ask("A store that is in use elsewhere may still need what its ended jobs have written. Remove all of it?")
+
+
 def _clean_all(
-    koalad: Grid, tags: list[str], found: Mapping[str, Document], cluster: str | None, json: bool
+    koalad: Grid,
+    tags: list[str],
+    found: Mapping[str, Document],
+    cluster: str | None,
+    json: bool,
+    in_short: bool = False,
 ) -> NoReturn:
-    """Begin to clean all tags before waiting for any. An error with one tag does not stop the others."""
-    status, cleaned = DONE, []
-    places = {tag: found[tag]["cluster"] if tag in found else cluster for tag in tags}
+    """Clean all tags, and end the command. `in_short`: print their number only."""
+    status, cleaned = DONE, list[Document]()
+    for begin in range(0, len(tags), _AT_A_TIME):
+        some = {tag: found[tag]["cluster"] if tag in found else cluster for tag in tags[begin : begin + _AT_A_TIME]}
+        status = max(status, _clean_some(koalad, some, cleaned))
+    if json:
+        print_json({"schema": "koala.cleaned/1", "cleaned": cleaned})
+    elif in_short:
+        out.print(f"{_many(len(cleaned), 'tag is', 'tags are')} cleaned up")
+    else:
+        for each in cleaned:
+            out.print(f"{each['tag']} on {each['cluster']} is cleaned up")
+    raise typer.Exit(status)
+
+
+def _clean_some(koalad: Grid, places: dict[str, str | None], cleaned: list[Document]) -> int:
+    """Begin to clean these tags before waiting for any. Returns the exit status.
+
+    An error with one tag does not stop the others.
+    """
+    status = DONE
     for timeout_s in (0.0, _WAIT_S):
         for tag, place in list(places.items()):
             try:
@@ -118,12 +204,7 @@ def _clean_all(
             if answer["state"] == "cleaned":
                 cleaned.append(answer)
                 del places[tag]
-    if json:
-        print_json({"schema": "koala.cleaned/1", "cleaned": cleaned})
-    else:
-        for each in cleaned:
-            out.print(f"{each['tag']} on {each['cluster']} is cleaned up")
-    raise typer.Exit(status)
+    return status
 
 
 def _clean(koalad: Grid, tag: str, cluster: str | None, timeout_s: float) -> Document:
@@ -143,10 +224,51 @@ def _list(tags: Sequence[Document], to_errors: bool = False) -> None:
     return table(_COLUMNS, [_row(each) for each in tags])
 
 
+def _by_store_and_age(document: Document) -> list[tuple[Any, ...]]:
+    """Return a row for each store and age, in the order of the stores, the newest first."""
+    rows: list[tuple[Any, ...]] = []
+    for store in document["stores"]:
+        there = [each for each in document["tags"] if each["store"] == store["store"]]
+        for age in ("under 1d", "1d to 30d", "over 30d", "unknown"):
+            if those := [each for each in there if _age(each["age_s"]) == age]:
+                clusters = ", ".join(dict.fromkeys(each["cluster"] for each in those))
+                may_run = sum(each["may_run"] for each in those)
+                rows.append((_named(store), age, f"{len(those):,}", f"{may_run:,}", clusters))
+    return rows
+
+
+def _age(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown"
+    return "under 1d" if seconds < _DAY_S else "1d to 30d" if seconds < 30 * _DAY_S else "over 30d"
+
+
+def _of_store(each: Document) -> str:
+    """Return the number, place and age of a store's tags in words."""
+    whose = "this store" if each["own"] else f"store {each['store']}"
+    runs = f"{each['may_run']:,} of them may run" if each["may_run"] else "none may run"
+    newest, oldest = _ago(each["newest_s"]), _ago(each["oldest_s"])
+    age = "" if oldest is None else f", {oldest} old" if newest == oldest else f", {newest} to {oldest} old"
+    return f"{_many(each['tags'], 'tag')} of {whose} on {', '.join(each['clusters'])}, {runs}{age}"
+
+
+def _many(count: int, one: str, many: str = "") -> str:
+    return counted_as(f"{count:,}", one, many)
+
+
+def _print_unasked(document: Document) -> None:
+    for each in document["clusters"]:
+        if each["reason"]:
+            print_message(f"koala: {each['cluster']} could not be asked: {each['reason']}")
+
+
+def _named(each: Document) -> str:
+    return f"{each['store']} (this one)" if each["own"] else str(each["store"])
+
+
 def _row(each: Document) -> tuple[Any, ...]:
-    store = f"{each['store']} (this one)" if each["own"] else each["store"]
     return (
-        each["cluster"], each["tag"], store, each["attempt"], each["batch_id"],
+        each["cluster"], each["tag"], _named(each), each["attempt"], each["batch_id"],
         each["batch_state"], "yes" if each["directory"] else "no", _wrapper(each), _ago(each["age_s"]),
     )  # fmt: skip
 

@@ -34,6 +34,7 @@ from koalapy.views.sweep_pilots import as_job
 
 _ANSWER_S = 60.0  # time for a cluster to list or examine tags
 _EXAMINED = 200  # tags in one request
+_LONG_SILENT_S = 86_400.0  # nothing is in doubt for so long
 _PAGES = 100  # of tags on one cluster: limits what a faulty KCM can send
 
 Ask = Callable[[str, Callable[[int], Any], float], wire.Done]
@@ -70,6 +71,34 @@ class UnknownTag:
     @property
     def attempt(self) -> AttemptId:
         return attempt_of(self.tag)[1]
+
+    @property
+    def may_run(self) -> bool:
+        """Whether it has a batch job, or gave a sign of life within a day and has no exit record."""
+        signs = [age for age in (self.age_s, self.heartbeat_age_s) if age is not None]
+        return bool(self.batch_id) or (not self.ended and min(signs, default=0.0) < _LONG_SILENT_S)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTags:
+    """The unknown tags of one store. `may_run`: how many of them may have a program that runs."""
+
+    store: InstanceId
+    own: bool
+    tags: tuple[UnknownTag, ...]
+
+    @property
+    def clusters(self) -> list[str]:
+        return list(dict.fromkeys(each.cluster for each in self.tags))
+
+    @property
+    def may_run(self) -> int:
+        return sum(each.may_run for each in self.tags)
+
+    @property
+    def ages_s(self) -> list[float]:
+        """The known ages of its directories in seconds, ascending."""
+        return sorted(each.age_s for each in self.tags if each.age_s is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +254,15 @@ class UnknownTags:
             some = [str(tag) for tag in tags[start : start + _EXAMINED]]
             found |= understood(answers.examined, self._ask(cluster, partial(_examine, some), _ANSWER_S).details)
         return found
+
+
+def by_store(tags: Iterable[UnknownTag]) -> list[StoreTags]:
+    """Return the tags of each store: first this store's, then by their number."""
+    stores: dict[InstanceId, list[UnknownTag]] = {}
+    for each in tags:
+        stores.setdefault(each.instance, []).append(each)
+    found = [StoreTags(store, those[0].own, tuple(those)) for store, those in stores.items()]
+    return sorted(found, key=lambda each: (not each.own, -len(each.tags), each.store))
 
 
 def jobs_and_pilots(store: Store, ids: Sequence[JobId]) -> list[Job]:

@@ -9,12 +9,12 @@ from koalapy_adapters import messages as wire
 from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
 from koalapy.model.change import Change
 from koalapy.model.errors import RequestError, TransientError
-from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, pilot_id, tag_of
+from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, Tag, pilot_id, tag_of
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
-from koalapy.runtime.unknown import Survey, UnknownTag, UnknownTags, jobs_and_pilots, known, without_twins
+from koalapy.runtime.unknown import Survey, UnknownTag, UnknownTags, by_store, jobs_and_pilots, known, without_twins
 from koalapy.store.memory import MemoryStore
 
 OWN, OTHER = InstanceId("abcde"), InstanceId("zzzzz")
@@ -186,6 +186,38 @@ def test_a_tag_that_may_not_be_cleaned_is_refused_without_asking_a_cluster(grid:
         with pytest.raises(RequestError):
             grid.made().clean("vu", named, 1.0)
     assert grid.asked == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "may_run"),
+    [
+        pytest.param({"batch_id": "41"}, True, id="a batch job"),
+        pytest.param({"batch_id": "41", "ended": True, "directory": True}, True, id="ended, still listed"),
+        pytest.param({"directory": True, "ended": True, "age_s": 5.0, "heartbeat_age_s": 5.0}, False, id="ended"),
+        pytest.param({"directory": True, "age_s": 90_000.0, "heartbeat_age_s": 100.0}, True, id="silent for a while"),
+        pytest.param({"directory": True, "age_s": 5.0}, True, id="just prepared"),
+        pytest.param({"directory": True}, True, id="of unknown age"),
+        pytest.param({"directory": True, "age_s": 90_000.0}, False, id="prepared long ago"),
+        pytest.param({"directory": True, "age_s": 2e6, "heartbeat_age_s": 1e6}, False, id="silent for long"),
+    ],
+)
+def test_a_tag_may_run_if_it_has_shown_a_sign_of_life(fields: dict[str, Any], may_run: bool) -> None:
+    assert UnknownTag(cluster="vu", tag=Tag(tag(9)), own=False, **fields).may_run is may_run
+
+
+def test_tags_are_counted_by_their_stores_this_one_first() -> None:
+    third = InstanceId("yyyyy")
+    places = [("vu", OTHER, 5.0), ("vu", third, 9.0), ("delft", OTHER, None), ("vu", OTHER, 2.0), ("vu", OWN, 1.0)]
+    tags = [
+        UnknownTag(cluster=cluster, tag=Tag(tag(9, 1 + number, store)), own=store == OWN, age_s=age, ended=True)
+        for number, (cluster, store, age) in enumerate(places)
+    ]
+    found = [(each.store, each.own, each.clusters, each.may_run, each.ages_s) for each in by_store(tags)]
+    assert found == [
+        (OWN, True, ["vu"], 0, [1.0]),
+        (OTHER, False, ["vu", "delft"], 0, [2.0, 5.0]),
+        (third, False, ["vu"], 0, [9.0]),
+    ]
 
 
 def test_a_tag_of_a_restored_store_belongs_to_it(grid: Grid) -> None:

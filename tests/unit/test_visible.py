@@ -115,6 +115,13 @@ def tag(text: str) -> Document:
     return {
         "cluster": text, "tag": text, "store": text, "own": False, "attempt": text, "batch_id": text, "age_s": 5,
         "batch_state": text, "directory": True, "wrapper": "alive", "heartbeat_age_s": 1, "reason": text,
+        "may_run": True,
+    }  # fmt: skip
+
+
+def store(text: str) -> Document:
+    return {
+        "store": text, "own": False, "clusters": [text], "tags": 2, "may_run": 1, "oldest_s": 5.0, "newest_s": 1.0,
     }  # fmt: skip
 
 
@@ -158,7 +165,8 @@ class Koalad:
         return {
             "version": "1", "grid": self.text, "state": "ready", "pid": 5, "troubles": [self.text],
             "pending_cancels": [each],
-            "runners": {"active": 0, "waiting": 0}, "unknown_tags": {"count": 1, "first": [tag(self.text)]},
+            "runners": {"active": 0, "waiting": 0},
+            "unknown_tags": {"count": 1, "first": [tag(self.text)], "stores": [store(self.text)]},
             "recovery": recovery, "grid_file_changed": True, "grid_file": self.text,
         }  # fmt: skip
 
@@ -172,7 +180,7 @@ class Koalad:
         ]  # fmt: skip
 
     def unknown(self) -> Document:
-        return {"clusters": [tag(self.text)], "tags": [tag(self.text)]}
+        return {"clusters": [tag(self.text)], "tags": [tag(self.text)], "stores": [store(self.text)]}
 
     def admission(self, _states: object) -> Document:
         admission = {"expected_nodes": 0.0, "nodes": None}

@@ -8,7 +8,7 @@ from koalapy.api.documents.errors import reason
 from koalapy.model.units import SECOND, format_instant
 from koalapy.runtime.grid_changes import Reloaded
 from koalapy.runtime.logins import LoginState
-from koalapy.runtime.unknown import Survey, UnknownTag
+from koalapy.runtime.unknown import Survey, UnknownTag, by_store
 from koalapy.views.clusters import ClusterReport, LeftOn
 
 LoginStateName = Literal["connected", "connecting", "login_required", "unreachable"]
@@ -110,6 +110,7 @@ def unknown(surveys: Sequence[Survey]) -> answers.UnknownAnswer:
     return {
         "schema": "koala.unknown/1",
         "tags": [unknown_tag(tag) for survey in surveys for tag in survey.tags],
+        "stores": stores(tag for survey in surveys for tag in survey.tags),
         "clusters": [
             {
                 "cluster": each.cluster,
@@ -135,7 +136,24 @@ def unknown_tag(found: UnknownTag) -> answers.UnknownTag:
         "wrapper": _wrapper(found),
         "heartbeat_age_s": _seconds(found.heartbeat_age_s),
         "age_s": _seconds(found.age_s),
+        "may_run": found.may_run,
     }
+
+
+def stores(tags: Iterable[UnknownTag]) -> list[answers.StoreTags]:
+    """Count such tags by their stores."""
+    return [
+        {
+            "store": each.store,
+            "own": each.own,
+            "clusters": each.clusters,
+            "tags": len(each.tags),
+            "may_run": each.may_run,
+            "oldest_s": _seconds(max(each.ages_s, default=None)),
+            "newest_s": _seconds(min(each.ages_s, default=None)),
+        }
+        for each in by_store(tags)
+    ]
 
 
 def _wrapper(found: UnknownTag) -> WrapperState:

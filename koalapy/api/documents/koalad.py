@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, cast
 
 from koalapy import __version__, answers
-from koalapy.api.documents.clusters import unknown_tag
+from koalapy.api.documents.clusters import stores, unknown_tag
 from koalapy.api.documents.fields import optional_instant
 from koalapy.model.attempt import Attempt
 from koalapy.model.ended_lease import Charged
@@ -50,7 +50,11 @@ def status(
         "logins_required": list(logins_required),
         "runners": runners_at_work(list(runners)),
         "recovery": recovery(found),
-        "unknown_tags": {"count": len(tags), "first": [unknown_tag(each) for each in tags[:_FIRST_TAGS]]},
+        "unknown_tags": {
+            "count": len(tags),
+            "first": [unknown_tag(each) for each in tags[:_FIRST_TAGS]],
+            "stores": stores(tags),
+        },
     }
 
 

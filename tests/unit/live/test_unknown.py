@@ -64,8 +64,13 @@ def test_another_stores_live_job_is_reported_and_goes_by_command_only(
     other.end(done)
     mine("up")
     mine.until(lambda: mine("status", "--json").document["unknown_tags"]["count"] == 2)
+    store = mine("status", "--json").document["unknown_tags"]["stores"][0]
+    assert (store["own"], store["tags"], store["may_run"], store["clusters"]) == (False, 2, 1, ["delft", "leiden"])
     shown = mine("status").out
-    assert "unknown: 2 tags are not of this store" in shown
+    assert f"unknown: 2 tags of store {store['store']} on delft, leiden, 1 of them may run" in shown
+    refused = mine("clean", "--store", store["store"], "--ended", "--yes")
+    refused.refused(2, f"The store {store['store']} may be in use: 1 tag of it may run")
+    assert other.job(job)["state"] == "running"
     tags = {each["cluster"]: each for each in unknown(mine)["tags"]}
     live, over = tags["delft"], tags["leiden"]
     assert (live["own"], live["attempt"], live["batch_state"]) == (False, f"{job}.0.1", "running")
@@ -90,6 +95,30 @@ def test_another_stores_live_job_is_reported_and_goes_by_command_only(
     other.until(lambda: other.job(job)["components"][0]["attempt"] == 2)
     assert not list((mine.root / "delft").glob(f"*/{live['tag']}"))
     assert not list((mine.root / "leiden").glob(f"*/{over['tag']}"))
+
+
+def test_a_whole_store_in_which_nothing_runs_goes_at_once(two: tuple[Any, Any], shell: Callable[..., Document]) -> None:
+    mine, other = two
+    other("up")
+    for cluster in ("leiden", "leiden", "delft"):
+        other.end(other.submit(shell("true", cluster=cluster)))
+    mine("up")
+    mine.known()
+    document = unknown(mine)
+    (store,) = document["stores"]
+    assert (store["tags"], store["may_run"], store["clusters"]) == (3, 0, ["delft", "leiden"])
+    name = store["store"]
+    listed = mine("status", "--unknown").out.splitlines()
+    assert listed[1].split() == [name, "under", "1d", "3", "0", "delft,", "leiden"]
+    assert f"`koala clean --store {name} --ended` removes them" in mine("status").out
+    answer = mine("clean", "--store", name, "--ended")  # nobody is there to be asked
+    assert (answer.status, answer.out) == (2, "")
+    assert f"3 tags of store {name} on delft, leiden, none may run" in answer.err
+    assert mine("clean", "--store", name, "--ended", "-c", "delft", "--yes").out == "1 tag is cleaned up\n"
+    cleaned = mine("clean", "--store", name, "--ended", "--yes", "--json").document
+    assert [each["cluster"] for each in cleaned["cleaned"]] == ["leiden", "leiden"]
+    assert unknown(mine)["tags"] == []
+    mine("clean", "--store", name, "--ended", "--yes").refused(2, "No cluster that could be asked has")
 
 
 def test_a_person_at_a_terminal_is_asked(two: tuple[Any, Any], shell: Callable[..., Document]) -> None:
