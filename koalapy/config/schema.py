@@ -45,6 +45,7 @@ from koalapy.model.textfile.fields import (
     Span,
     Version,
     Word,
+    as_entries,
     as_list,
     as_mapping,
     lasting,
@@ -306,7 +307,7 @@ class GridFile(Section):
     disk: Disk = Disk()
     store: StoreUrl = Field(default="sqlite", description="sqlite, or a database's URL")
     maintenance: Annotated[
-        tuple[Maintenance, ...], Field(strict=False), BeforeValidator(as_list), AfterValidator(names_differ)
+        tuple[Maintenance, ...], Field(strict=False), BeforeValidator(as_entries), AfterValidator(names_differ)
     ] = Field(default=(), description="what is done regularly, and when")
     metrics: Metrics | None = Field(default=None, description="on a TCP port; without it on koalad's socket only")
     site: Site | None = Field(default=None, description="links with other people's koalads; without it there are none")

@@ -23,7 +23,7 @@ from koalapy.model.identity import MAX_COMPONENTS
 from koalapy.model.request import FlowJob, OnFailure, Request, WhenBusy
 from koalapy.model.sent import MOST_BYTES, why_not_sent
 from koalapy.model.textfile.document import Document, Path
-from koalapy.model.textfile.fields import Line, Section, Version, as_list, one_of, wrong
+from koalapy.model.textfile.fields import Line, Section, Version, as_entries, as_list, one_of, wrong
 from koalapy.model.textfile.notify import NotifyEntries, notify_of
 from koalapy.model.textfile.schema import json_schema_of
 from koalapy.model.textfile.validation import refusal, validate
@@ -52,7 +52,7 @@ class FlowJobFile(JobKeys):
     components: Annotated[
         tuple[ComponentFile, ...],
         Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MAX_COMPONENTS}),
-        BeforeValidator(lambda value: check_components(as_list(value))),
+        BeforeValidator(lambda value: check_components(as_entries(value))),
     ] = Field(default=(), description="what runs, in order of rank")
     name: Name = Field(description="its name in the flow")
     after: Names = Field(
@@ -61,7 +61,7 @@ class FlowJobFile(JobKeys):
     jobs: Annotated[
         tuple["FlowJobFile", ...],
         Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MOST_JOBS}),
-        BeforeValidator(lambda value: _jobs(as_list(value))),
+        BeforeValidator(lambda value: _jobs(as_entries(value))),
     ] = Field(default=(), description="jobs that the site runs as a flow of its own, in place of components")
     stages: Stages = Field(default=(), description="as in the whole file, of these jobs")
     on_failure: Annotated[OnFailure, one_of(OnFailure)] = Field(
@@ -95,7 +95,7 @@ class FlowFile(Section):
     jobs: Annotated[
         tuple[FlowJobFile, ...],
         Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MOST_JOBS}),
-        BeforeValidator(lambda value: _jobs(as_list(value))),
+        BeforeValidator(lambda value: _jobs(as_entries(value))),
     ] = Field(description="its jobs, each with a name of its own")
     stages: Stages = Field(
         default=(), description="lists of names: the jobs of each stage wait for all jobs of the stage before"

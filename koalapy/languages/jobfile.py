@@ -57,6 +57,7 @@ from koalapy.model.textfile.fields import (
     Text,
     Version,
     Word,
+    as_entries,
     as_flag,
     as_line,
     as_list,
@@ -391,7 +392,7 @@ class JobKeys(Section):
     components: Annotated[
         tuple[ComponentFile, ...],
         Field(strict=False, json_schema_extra={"minItems": 1, "maxItems": MAX_COMPONENTS}),
-        BeforeValidator(lambda value: check_components(as_list(value))),
+        BeforeValidator(lambda value: check_components(as_entries(value))),
     ] = Field(description="what runs, in order of rank")
     labels: JobLabels = Field(default={}, description="texts by which `koala jobs --label` finds the job")
     priority: Annotated[Number, Between(0, LOWEST_PRIORITY)] = Field(

@@ -376,12 +376,34 @@ def test_policies_of_sweeps_are_those_that_are_registered(key: str) -> None:
 
 
 def test_several_mistakes_are_reported_in_the_order_of_their_lines() -> None:
-    lines = [f"k{number}: 1" for number in range(8)]
+    lines = [f"k{number}: 1" for number in range(23)]
     reason = refused(in_cluster("\n    ".join(lines)))
     reported = reason.message.split("\n")
-    assert reported[0] == "grid.yaml has 8 mistakes:"
-    assert [re.match(r"  grid.yaml:(\d+):", line)[1] for line in reported[1:6]] == ["6", "7", "8", "9", "10"]  # type: ignore[index]
-    assert reported[6:] == ["  and 3 more."]
+    assert reported[0] == "grid.yaml has 23 mistakes:"
+    found = [re.match(r"  grid.yaml:(\d+):", line)[1] for line in reported[1:21]]  # type: ignore[index]
+    assert found == [str(line) for line in range(6, 26)]
+    assert reported[21:] == ["  and 3 more."]
+
+
+def test_all_mistakes_of_a_short_file_are_reported() -> None:
+    reported = refused(in_cluster("\n    ".join(f"k{number}: 1" for number in range(7)))).message.split("\n")
+    assert len(reported) == 1 + 7
+    assert "more." not in reported[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("maintenance: {task: backup, cron: '0 3 * * *', to: /b, keep: 7}\n", "`- {task: …, cron: …, to: …}`"),
+        ("maintenance: {backup: {cron: '0 3 * * *', to: /b}}\n", "`- {cron: …, to: …}`"),
+        ("maintenance: {}\n", "Write it in brackets: [a, b]."),
+    ],
+    ids=["one entry", "entries by name", "empty"],
+)
+def test_entries_that_are_no_list_are_to_begin_with_a_dash(text: str, advice: str) -> None:
+    reason = refused(SMALL + text)
+    assert "maintenance is a mapping where a list belongs" in reason.message
+    assert advice in reason.advice
 
 
 def test_windows_line_ends_and_a_byte_order_mark_do_no_harm() -> None:

@@ -27,6 +27,7 @@ LONGEST_DURATION = Duration(3650 * DAY)
 _LONGEST_LINE, _LONGEST_WORD = 4_096, 255
 _LONGEST_MEASURE = 40
 _MOST_DIGITS = 15
+_KEYS_SHOWN = 3  # of a mapping in an advice
 _LARGEST = 10**40  # of a mapping's numbers; Python refuses to write very long ones
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)", re.ASCII)
 _WORD = re.compile(r"[^\s-]\S*")
@@ -186,6 +187,15 @@ def as_list(value: object) -> list[object]:
         words = words[0].split()
     example = f"[{', '.join(shown(word, quote='') for word in words)}]" if words else "[a, b]"
     raise wrong(f"is {kind_of(value)} where a list belongs", f"Write it in brackets: {example}.")
+
+
+def as_entries(value: object) -> list[object]:
+    """Return a list of mappings as it is. Raises PydanticCustomError for the rest, as for one mapping alone."""
+    if isinstance(value, dict) and value:
+        entry = next((each for each in value.values() if isinstance(each, dict) and each), value)
+        keys = ", ".join(f"{shown(key, quote='')}: …" for key in list(entry)[:_KEYS_SHOWN])
+        raise wrong("is a mapping where a list belongs", f"Begin each entry with a dash: `- {{{keys}}}`.")
+    return as_list(value)
 
 
 def as_mapping(value: object) -> dict[object, object]:

@@ -20,7 +20,7 @@ from koalapy.model.notification import (
     Recipient,
     Webhook,
 )
-from koalapy.model.textfile.fields import Line, Section, Text, as_list, one_of, wrong
+from koalapy.model.textfile.fields import Line, Section, Text, as_entries, as_list, one_of, wrong
 from koalapy.model.textfile.words import shown
 
 _WAYS = ("webhook", "mail", "command")
@@ -130,7 +130,7 @@ def _entries(entries: list[Any]) -> list[Any]:
 NotifyEntries = Annotated[
     tuple[NotifyEntry, ...],
     Field(strict=False, json_schema_extra={"maxItems": MOST_RECIPIENTS}),
-    BeforeValidator(lambda value: _entries(as_list(value))),
+    BeforeValidator(lambda value: _entries(as_entries(value))),
 ]
 
 

@@ -12,7 +12,7 @@ from koalapy.model.textfile.document import Document, Path, dotted, kind_of
 from koalapy.model.textfile.fields import Section
 from koalapy.model.textfile.words import nearest, use_known
 
-MOST_SHOWN = 5
+MOST_SHOWN = 20
 _WITH_KEYS = {"properties", "patternProperties", "additionalProperties", "$ref"}
 
 S = TypeVar("S", bound=Section)
