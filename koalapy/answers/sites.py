@@ -97,7 +97,7 @@ class LineAnswer(TypedDict):
     """A line for one neighbour."""
 
     schema: Literal["koala.site_line/1"]
-    line: SiteLine
+    invitation: SiteLine
 
 
 class LinesAnswer(TypedDict):

@@ -106,7 +106,7 @@ def invite(
         found = koalad.invite_site(name, relation=relation, url=address)
     if json:
         return print_json(found)
-    out.print(f"At {name}: koala sites join {found['line']['line']}")
+    out.print(f"At {name}: koala sites join {found['invitation']['line']}")
     out.print("Then join the line that it answers with here.")
     return None
 
@@ -123,9 +123,9 @@ def join(
         found = koalad.join_site(line, replace=replace)
     if json:
         return print_json(found)
-    other = found["line"]["neighbour"]
+    other = found["invitation"]["neighbour"]
     out.print(f"{other} is a neighbour now; `koala sites remove {other}` ends it.")
-    _print_line(found["line"])
+    _print_line(found["invitation"])
     return None
 
 

@@ -200,8 +200,8 @@ def _link(site: Site) -> None:
             continue
         address = "https://" + yaml.safe_load(site.grid_file.read_text())["site"]["listen"]
         line = _koala(site, "sites", "invite", name, "--relation", relation, "--address", address)
-        answer = _koala(other, "sites", "join", line["line"]["line"], "--replace")
-        _koala(site, "sites", "join", answer["line"]["line"], "--replace")
+        answer = _koala(other, "sites", "join", line["invitation"]["line"], "--replace")
+        _koala(site, "sites", "join", answer["invitation"]["line"], "--replace")
 
 
 def _koala(site: Site, *arguments: str, accepted: str = "") -> dict[str, Any]:

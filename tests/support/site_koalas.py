@@ -40,8 +40,8 @@ def link(inviting: live.Koala, name: str, invited: live.Koala, relation: str = "
     `address`: where the invited one reaches the inviting one, if not where that one listens.
     """
     options = ["--relation", relation, "--json", *(["--address", address] if address else [])]
-    line = inviting("sites", "invite", name, *options).document["line"]["line"]
-    answer = invited("sites", "join", line, "--json").document["line"]["line"]
+    line = inviting("sites", "invite", name, *options).document["invitation"]["line"]
+    answer = invited("sites", "join", line, "--json").document["invitation"]["line"]
     assert inviting("sites", "join", answer).status == 0
 
 

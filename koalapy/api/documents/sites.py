@@ -81,7 +81,7 @@ def _requests(found: RequestCounts) -> answers.Requests:
 
 
 def line(invitation: Invitation) -> answers.LineAnswer:
-    return {"schema": "koala.site_line/1", "line": _line(invitation)}
+    return {"schema": "koala.site_line/1", "invitation": _line(invitation)}
 
 
 def lines(invitations: Iterable[Invitation]) -> answers.LinesAnswer:

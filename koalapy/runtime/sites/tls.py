@@ -138,7 +138,7 @@ def _context(identity: Identity, pins: Collection[str], seen: list[Untrusted]) -
         certificate = shown.to_cryptography()  # type: ignore[attr-defined]
         pin = pin_of(certificate)
         if depth != 0 or pin not in pins:
-            seen.append(Untrusted("stranger", f"Its key {pin} is not a neighbour's."))
+            seen.append(Untrusted("stranger", f"Its key {pin} was not a neighbour's then."))
             return False
         if (wrong := objection(certificate, datetime.now(UTC))) is not None:
             seen.append(Untrusted("expired", f"The certificate of its key {pin} cannot be used: {wrong}."))

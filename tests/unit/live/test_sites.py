@@ -22,8 +22,8 @@ class Pair:
         self.both = self.delft, self.lyon
 
     def link(self) -> None:
-        line = self.delft("sites", "invite", "lyon", "--json").document["line"]["line"]
-        answer = self.lyon("sites", "join", line, "--json").document["line"]["line"]
+        line = self.delft("sites", "invite", "lyon", "--json").document["invitation"]["line"]
+        answer = self.lyon("sites", "join", line, "--json").document["invitation"]["line"]
         assert self.delft("sites", "join", answer).status == 0
         self.connected()
 
@@ -68,7 +68,10 @@ def test_two_people_link_their_sites_and_end_it(pair: Pair) -> None:
     assert "MB/s" in delft("sites", "check", "lyon", "--size", "100K").out
     delft("sites", "check", "lyon", "--size", "much").refused(2, "is no size", "16M")
     delft("sites", "init").refused(2, "exists already", "`koala sites rotate`")
-    line = delft("sites", "invite", "paris", "--json").document["line"]["line"]
+    invited = delft("sites", "invite", "paris", "--json").document
+    assert set(invited) == {"schema", "invitation"}
+    assert set(invited["invitation"]) == {"site", "neighbour", "line"}
+    line = invited["invitation"]["line"]
     lyon("sites", "join", line).refused(2, "is for a site paris", "this one is lyon")
     lyon("sites", "join", line[:-9]).refused(2)
     lyon("sites", "join", "koala-site/1,site=delft").refused(2, "is no line of a site")
@@ -78,6 +81,7 @@ def test_two_people_link_their_sites_and_end_it(pair: Pair) -> None:
     lyon.until(lambda: neighbour(lyon)["state"] == "unreachable")
     refused = delft.until(lambda: delft("sites", "--json").document["refused"])
     assert [each["kind"] for each in refused] == ["stranger"]
+    assert refused[0]["sentence"].endswith("was not a neighbour's then."), "it may be one by now"
     assert "connection_refused" in (delft.root / "state" / "koala" / "live" / "koalad.log").read_text()
 
 
