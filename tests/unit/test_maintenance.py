@@ -25,6 +25,7 @@ from koalapy.config.hours import parse_hours
 from koalapy.config.maintenance import MAINTENANCE, Maintenance
 from koalapy.model.change import Change
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
+from koalapy.model.events import ClusterLeft
 from koalapy.model.identity import JobId, Tag
 from koalapy.model.job import Job
 from koalapy.model.maintenance import MaintenanceRun
@@ -660,3 +661,12 @@ def test_after_seven_days_of_waiting_for_a_cluster_a_person_is_asked(world: Any,
         " `koala maintenance run prune-history --set keep=1d --set without=alpha`."
     )
     assert world.store.jobs() == [play.job(job)]
+    play.apply(ClusterLeft(name="alpha"))
+    gone = pruning.prune_history(koalad, keep, False)
+    assert not gone.well
+    assert gone.message.endswith(
+        "1 job kept: their directories are on alpha, which is not in the grid any more. Leave them there:"
+        " `koala maintenance run prune-history --set keep=1d --set without=alpha`."
+    )
+    world.time = Instant(over + 8 * DAY - 1)
+    assert "--set without=alpha" in pruning.prune_history(koalad, keep, False).message, "it is said at once"

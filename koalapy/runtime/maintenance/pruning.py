@@ -40,6 +40,7 @@ class _Tally:
     stalled: int = 0
     waiting: Counter[str] = field(default_factory=Counter)
     overdue: Counter[str] = field(default_factory=Counter)
+    gone: frozenset[str] = frozenset()  # those of the clusters that are not in the grid any more
     kept: Counter[str] = field(default_factory=Counter)
 
 
@@ -58,6 +59,8 @@ def _prune(koalad: Koalad, entry: Maintenance, dry: bool, records: bool) -> Outc
                 tally.stalled += _wait(koalad, [number_of(each) for each in judgement.ready])
             if koalad.ending.is_set():
                 raise TransientError("ending", "koalad ended before all was pruned.", "The next run goes on with it.")
+    waiting = frozenset(tally.waiting)
+    tally.gone = koalad.ask(lambda engine: waiting - engine.core.information.clusters.keys())
     if records:
         tally.leases = _sum_up_leases(koalad, empty, dry)
     return _outcome(tally, entry, dry, records)
@@ -127,16 +130,26 @@ def _outcome(tally: _Tally, entry: Maintenance, dry: bool, records: bool) -> Out
     for why, count in sorted(tally.kept.items()):
         sentences.append(f"{_jobs(count)} kept for now: {why}.")
     for cluster, count in sorted(tally.waiting.items()):
-        sentences.append(f"{_jobs(count)} kept until {cluster} can be reached, which has their directories.")
+        if cluster in tally.gone:
+            sentences.append(
+                f"{_jobs(count)} kept: their directories are on {cluster}, which is not in the grid any more. "
+                f"Leave them there: {_without(entry, cluster)}."
+            )
+        else:
+            sentences.append(f"{_jobs(count)} kept until {cluster} can be reached, which has their directories.")
     if tally.stalled:
         sentences.append(f"{_jobs(tally.stalled)} kept: a cluster has not removed their directories in time.")
     for cluster, count in sorted(tally.overdue.items()):
-        sentences.append(
-            f"{_jobs(count)} of them have waited for {cluster} for more than {format_duration(PATIENCE)}. Bring it"
-            f" back, or leave their directories there: `koala maintenance run {entry.task} --set keep={entry.keep}"
-            f" --set without={cluster}`."
-        )
+        if cluster not in tally.gone:
+            sentences.append(
+                f"{_jobs(count)} of them have waited for {cluster} for more than {format_duration(PATIENCE)}. Bring it"
+                f" back, or leave their directories there: {_without(entry, cluster)}."
+            )
     return Outcome(well=not tally.overdue and not tally.stalled, message=" ".join(sentences))
+
+
+def _without(entry: Maintenance, cluster: str) -> str:
+    return f"`koala maintenance run {entry.task} --set keep={entry.keep} --set without={cluster}`"
 
 
 def _jobs(count: int) -> str:
