@@ -177,3 +177,8 @@ def test_a_cancel_during_a_clean_is_answered_too() -> None:
     actions = kcm.handle(T0 + SECOND, NOT_LISTED)
     assert [type(message) for message in to_koalad(actions)] == [CleanedUp]
     assert operations(actions) == [do.Remove]
+
+
+def test_a_kcm_that_was_replaced_ends_without_numbers() -> None:
+    actions = measured_machine().handle(T0, do.Inspected([OTHER], {}, 34359738369))
+    assert actions == [do.Quit("a newer KCM is at work on this cluster")]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from koalapy_adapters.frames import MAX_CHUNK, Chunk, Control, Credit, Decoder, Frame
-from koalapy_adapters.kcm.koalad_streams import Reader, Writer
+from koalapy_adapters.kcm.koalad_streams import Reader, Writer, log
 
 
 @pytest.fixture
@@ -94,3 +94,9 @@ def test_a_reader_hands_over_frames_and_then_its_end_once(pipe: tuple[int, int],
     asyncio.run(read())
     assert [type(each) for each in found] == [Credit, Chunk, type(None)]
     assert Control not in map(type, found)
+
+
+@pytest.mark.parametrize("sentence", ["The KCM ends: its relay is full", "The KCM ends: its relay is full."])
+def test_a_sentence_for_the_log_has_one_full_stop(sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    log(sentence)
+    assert capsys.readouterr().err == "The KCM ends: its relay is full.\n"

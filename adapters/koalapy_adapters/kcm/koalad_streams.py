@@ -34,9 +34,9 @@ def take_standard_streams() -> Streams:
 
 
 def log(sentence: str) -> None:
-    """Send it to koalad. That it does not read any more must stop nothing, least of all the KCM's end."""
+    """Send it to koalad, with one full stop. No error stops the KCM, least of all at its end."""
     try:
-        sys.stderr.write(sentence + ".\n")
+        sys.stderr.write(sentence.rstrip(".") + ".\n")
         sys.stderr.flush()
     except (OSError, ValueError):
         pass

@@ -212,7 +212,7 @@ class Kcm:
 
     def _quit(self, why: str) -> None:
         if not self._done.done():
-            log("The KCM ends: %s" % why.rstrip("."))
+            log("The KCM ends: %s" % why)
             self._done.set_result(0)
 
     def _spawn(self, work: Any) -> None:

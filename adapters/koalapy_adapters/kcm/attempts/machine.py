@@ -150,7 +150,7 @@ def _listed(core: Core, now: int, event: do.Listed) -> List[Any]:
 
 def _inspected(core: Core, now: int, event: do.Inspected) -> List[Any]:
     if event.epoch > core.epoch:
-        return [do.Quit("a KCM of epoch %d is at work on this cluster" % event.epoch)]
+        return [do.Quit("a newer KCM is at work on this cluster")]
     actions: List[Any] = []
     for tag in event.tags:
         attempt = core.attempts.get(tag)

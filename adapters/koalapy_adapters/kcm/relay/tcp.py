@@ -95,7 +95,7 @@ class Relay:
     def _log_strangers(self) -> None:
         refused = self.connections.count_refused()
         if refused:
-            log("The relay refused %d connections that were no wrapper's in the last minute." % refused)
+            log("The relay refused %d connections that were no wrapper's in the last minute" % refused)
 
     # ---- one connection
 

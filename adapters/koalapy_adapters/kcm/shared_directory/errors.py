@@ -11,7 +11,7 @@ class Stale(ClusterError):
     """A newer KCM, of this epoch, is at work on the cluster."""
 
     def __init__(self, epoch: int) -> None:
-        super().__init__("stale", "A KCM of epoch %d is at work on this cluster." % epoch)
+        super().__init__("stale", "A newer KCM is at work on this cluster.")
         self.epoch = epoch
 
 

@@ -176,7 +176,7 @@ class DrmaaClient:
 
     def _rest(self, seconds: float, why: str) -> None:
         self._resting_until = time.monotonic() + seconds
-        log("For %d s commands are used, not %s: %s" % (seconds, self._library.path, why.rstrip(".")))
+        log("For %d s commands are used, not %s: %s" % (seconds, self._library.path, why))
 
 
 class DrmaaSessions:
