@@ -117,7 +117,8 @@ class StateLines:
             self._printed[identity] = state
             clusters = ", ".join(dict.fromkeys(each["cluster"] for each in job["components"] if each["cluster"]))
             why = self._why_not_tried_on(job)
-            print_message(f"job {identity} is {state}{f' ({clusters})' if clusters else ''}{why}")
+            shown_state = "ending" if state == "stopping" and not why else state  # all is well, or it was cancelled
+            print_message(f"job {identity} is {shown_state}{f' ({clusters})' if clusters else ''}{why}")
         if state != self._states.get(identity):
             self._states[identity], self._asked_at[identity] = state, now
         elif now - self._asked_at[identity] >= _EXPLAIN_S:

@@ -30,6 +30,7 @@ def test_the_line_of_a_try_that_ends_gives_the_reason_once(
         job("claiming", None, "leiden", "uva"),
         job("waiting", "uva: It is full."),
         job("running", None, "leiden"),
+        job("stopping", None, "leiden"),
     ):
         lines.print_changes(each)
     assert capsys.readouterr().err.splitlines() == [
@@ -39,4 +40,5 @@ def test_the_line_of_a_try_that_ends_gives_the_reason_once(
         "job 6 is claiming (leiden, uva)",
         "job 6 is waiting: uva: It is full.",
         "job 6 is running (leiden)",
+        "job 6 is ending (leiden)",
     ]
