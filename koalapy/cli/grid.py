@@ -11,8 +11,9 @@ import typer
 from koalapy import __version__
 from koalapy.calls import Calls, NotReachable
 from koalapy.cli import options
+from koalapy.cli.durations import seconds_of
 from koalapy.cli.login import log_in_where_asked
-from koalapy.cli.output import ago, errors_reported, out, print_json, print_message, table
+from koalapy.cli.output import FAILED, ago, errors_reported, out, print_json, print_message, table
 from koalapy.cli.sizes import in_bytes
 from koalapy.cli.times import Utc, in_text, shown
 from koalapy.cli.unknown import attempt_in_words, print_unknown, show_unknown
@@ -35,15 +36,27 @@ app.add_typer(config_app, name="config")
 
 
 @app.command()
-def up(grid: options.Grid = None, json: options.Json = False) -> None:
-    """Start koalad, detached; return when it is ready."""
+def up(
+    wait: Annotated[
+        str | None, typer.Option("--wait", metavar="DURATION", help="Wait so long until all clusters are connected.")
+    ] = None,
+    grid: options.Grid = None,
+    json: options.Json = False,
+) -> None:
+    """Start koalad, detached; return when it is ready.
+
+    With --wait the exit status is 1 if a cluster is not connected in time.
+    """
     with errors_reported(), Grid(grid) as koalad:
+        patience_s = None if wait is None else seconds_of(wait)
         started = koalad.up()
         document = koalad.status()
         if not started and document["state"] == "ready":
             koalad.logins(retry=True)
         if json:
-            return print_json(document)
+            print_json(document)
+            waits = patience_s is not None and document["state"] == "ready"
+            return _end(patience_s is None or (waits and not _unconnected(koalad, patience_s, to_the_end=True)))
         what = "is up" if started else "was up already"
         if document["state"] == "standing_by":
             what = "stands by for another"
@@ -53,27 +66,42 @@ def up(grid: options.Grid = None, json: options.Json = False) -> None:
         _print_grid_file(document)
         if document["state"] == "ready":
             log_in_where_asked(koalad, _FIRST_LOGINS_S)
-            print_unconnected(koalad)
-    return None
+            some_lack = print_unconnected(koalad, patience_s=patience_s)
+            return _end(patience_s is None or not some_lack)
+    return _end(patience_s is None)
 
 
-def print_unconnected(koalad: Grid, clusters: Sequence[str] = ()) -> None:
+def _end(well: bool) -> None:
+    if not well:
+        raise typer.Exit(FAILED)
+
+
+def print_unconnected(koalad: Grid, clusters: Sequence[str] = (), patience_s: float | None = None) -> bool:
     """Print those of the clusters (default: all) that are not connected after some seconds, and why.
 
-    A login that asks is printed only for named clusters; `koala up` answers the others earlier.
+    A login that asks is printed only for named clusters; `koala up` answers the others earlier. `patience_s`: wait so
+    long until all are connected. Returns whether one is not.
     """
-    deadline = time.monotonic() + _FIRST_CONTACT_S
-    while True:
-        found = [each for each in koalad.logins() if not clusters or each["cluster"] in clusters]
-        if not any(each["state"] == "connecting" for each in found) or time.monotonic() >= deadline:
-            break
-        time.sleep(_LOOK_S)
-    shown_states = ("connecting", "unreachable", *(("login_required",) if clusters else ()))
+    waits = patience_s is not None
+    found = _unconnected(koalad, _FIRST_CONTACT_S if patience_s is None else patience_s, waits, clusters)
     for each in found:
-        if each["state"] in shown_states:
+        if each["state"] != "login_required" or clusters or waits:
             reason = each["reason"]
             why = f": {reason['message']} {reason['advice']}" if reason else ", and still tries."
             out.print(f"{each['cluster']} is not connected{why}".rstrip())
+    return bool(found)
+
+
+def _unconnected(koalad: Grid, patience_s: float, to_the_end: bool, clusters: Sequence[str] = ()) -> Sequence[Document]:
+    """Return the logins that have not connected in time. `to_the_end`: wait for those that are tried again, too."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        logins = [each for each in koalad.logins() if not clusters or each["cluster"] in clusters]
+        found = [each for each in logins if each["state"] != "connected"]
+        waits = found if to_the_end else [each for each in found if each["state"] == "connecting"]
+        if not waits or time.monotonic() >= deadline:
+            return found
+        time.sleep(_LOOK_S)
 
 
 @app.command()

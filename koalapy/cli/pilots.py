@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from koalapy.cli import options
+from koalapy.cli.durations import seconds_of
 from koalapy.cli.output import FAILED, errors_reported, out, print_json, print_message, table
 from koalapy.cli.times import in_text, shown
 from koalapy.client import Grid
 from koalapy.model.counts import counted_as
-from koalapy.model.errors import RequestError
 from koalapy.model.intervals import Intervals
 from koalapy.model.request import Isolate
-from koalapy.model.units import SECOND, parse_duration
 
 if TYPE_CHECKING:
     from koalapy.answers import Pilot
@@ -94,8 +93,8 @@ def open_pilot(
             cluster,
             processors,
             nodes=nodes,
-            walltime_s=_seconds(walltime),
-            idle_s=_seconds(idle),
+            walltime_s=seconds_of(walltime),
+            idle_s=seconds_of(idle),
             shared=shared,
             isolate=None if isolate is None else isolate.value,
             options={key: value for key, value in named.items() if value is not None},
@@ -175,14 +174,6 @@ def _is_up(koalad: Grid, pilot: "Pilot") -> bool:
     """Return whether jobs can be placed on the pilot."""
     found = next((each for each in koalad.clusters() if each["name"] == pilot["name"]), None)
     return found is not None and found["connection"] == "up" and found["idle"] is not None
-
-
-def _seconds(text: str) -> float:
-    """Raises RequestError for a text that is no duration."""
-    try:
-        return parse_duration(text) / SECOND
-    except ValueError as error:
-        raise RequestError("bad_duration", f"{text!r} is no duration.", "Write 90s, 10m, 2h or 1d.") from error
 
 
 def _row(each: "Pilot") -> tuple[object, ...]:
