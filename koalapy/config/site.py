@@ -29,7 +29,7 @@ from koalapy.model.lease import (
 )
 from koalapy.model.neighbour import Relation
 from koalapy.model.request import DEFAULT_PRIORITY, LOWEST_PRIORITY, Isolate
-from koalapy.model.sent import MOST_RECEIVED
+from koalapy.model.sent import MOST_RECEIVED, RunOption
 from koalapy.model.textfile.document import Document, Plain
 from koalapy.model.textfile.fields import (
     Between,
@@ -180,6 +180,9 @@ class Running(Section):
     priority: Annotated[Number, Between(0, LOWEST_PRIORITY)] = Field(
         default=DEFAULT_PRIORITY, description="no such job goes before this priority; lower goes first"
     )
+    options: Annotated[
+        tuple[Annotated[RunOption, one_of(RunOption)], ...], Field(strict=False), BeforeValidator(as_list)
+    ] = Field(default=(), description="further keys that their components may have, as `gpus`; others are refused")
 
 
 class Borrowing(Section):

@@ -38,12 +38,28 @@ class SentChange(StrEnum):
     RELEASE = "release"
 
 
+class RunOption(StrEnum):
+    """A key of a component that a received job has only if this site's terms name it.
+
+    By each of them a component may get more of a cluster than its processors, or another account's share.
+    """
+
+    ACCOUNT = "account"
+    CONSTRAINT = "constraint"
+    EXCLUSIVE = "exclusive"
+    GPUS = "gpus"
+    MEMORY = "memory_per_processor"
+    NATIVE = "native"
+    QOS = "qos"
+    QUEUE = "queue"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTerms:
     """The terms on which this site runs jobs of the neighbours `sites`; it refuses those of others.
 
     `processors`, `walltime`: the most that a component may ask for. `jobs`: how many are run at a time. `priority`: no
-    such job goes before other jobs of this priority.
+    such job goes before other jobs of this priority. `options`: what else a component may ask for.
     """
 
     sites: tuple[str, ...]
@@ -51,6 +67,7 @@ class RunTerms:
     walltime: Duration = LONGEST_LEASE
     jobs: int = MOST_RECEIVED
     priority: int = DEFAULT_PRIORITY
+    options: tuple[RunOption, ...] = ()
 
 
 def why_not_sent(request: Request, outermost: bool = True) -> Reason | None:
@@ -88,13 +105,18 @@ def why_not_run(terms: RunTerms | None, site: str, request: Request, running: in
         message = f"It runs {terms.jobs} jobs of its neighbours at a time, and has {running} of them."
         return Reason("too_many", "request", message, "Send it later.")
     for each in components_of(request):
-        if each.processors > terms.processors:
-            message = f"It runs components of {terms.processors} processors at most, and one has {each.processors}."
+        most = max(each.processors, each.most or 0)
+        if most > terms.processors:
+            message = f"It runs components of {terms.processors} processors at most, and one has {most}."
             return Reason("too_large", "request", message, "Ask for fewer processors.")
         if each.walltime > terms.walltime:
             longest, asked = format_duration(terms.walltime), format_duration(each.walltime)
             message = f"It runs programs for {longest} at most, and one asks for {asked}."
             return Reason("too_long", "request", message, "Give the job a shorter walltime.")
+        for option in RunOption:
+            if getattr(each, option) and option not in terms.options:
+                message = f"It takes no `{option}` from other sites."
+                return Reason("option", "request", message, "Leave it out, or ask its people to add it to `options`.")
     return None
 
 

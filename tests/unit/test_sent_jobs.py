@@ -2,7 +2,7 @@
 
 import json
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import count
 from typing import Any
 from unittest.mock import patch
@@ -35,8 +35,8 @@ from koalapy.model.events import (
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.neighbour import Relation
-from koalapy.model.request import FlowJob, Request
-from koalapy.model.sent import MOST_SENT, RunTerms, Sent
+from koalapy.model.request import ComponentRequest, FlowJob, Request
+from koalapy.model.sent import MOST_SENT, RunOption, RunTerms, Sent, why_not_run
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, SECOND, Duration
 from koalapy.policies.placement import worst_fit
@@ -190,6 +190,53 @@ def test_a_site_runs_nothing_but_on_its_terms(terms: RunTerms | None, fields: An
     assert pair.lyon.jobs == {}
     failed = pair.delft.job(job)
     assert (failed.state, str(failed.reason)[: len(why)]) == (JobState.FAILED, why)
+
+
+BOUNDED: dict[str, Any] = {  # what a received component may not ask for, unless the terms name it
+    "processors": 33, "most": 33, "walltime": Duration(13 * HOUR),
+    "native": ("--nodes=2",), "queue": "long", "account": "physics", "qos": "high", "constraint": "gpu",
+    "exclusive": True, "gpus": 1, "memory_per_processor": 1 << 40,
+}  # fmt: skip
+HARMLESS = {
+    "executable": "it runs under the account in any case", "arguments": "they are the program's",
+    "environment": "it is the program's", "setup": "it runs as the program does",
+    "cluster": "each has the same bounds", "launch": "it divides the processors", "mpi": "it chooses an mpirun",
+    "processors_per_node": "it divides the processors", "threads_per_process": "it divides the processors",
+    "optional": "the job may do without it", "least": "it asks for fewer", "spread": "it divides the processors",
+    "requirements": "they leave clusters out", "rank": "it orders the clusters",
+}  # fmt: skip
+OF_JOBS = {  # the fields of a job, and where each is judged
+    **dict.fromkeys(("components", "jobs"), "why_not_run"),
+    **dict.fromkeys(("stage_in", "stage_out", "keep_output", "interactive", "parameters"), "why_not_sent"),
+    **dict.fromkeys(("site", "notify", "after"), "the link"),
+    "priority": "receiving", "stage_out_to": "only with stage_out", "files": "only with stage_in",
+    "order": "only with parameters", "pilot": "no job file has it", "directory": "the receiver's",
+    "name": "shown", "labels": "shown", "when_busy": "how it waits", "relax_after": "how it waits",
+    "dttl": "this site's rules bound it", "communication": "where it is placed", "on_failure": "of its own flow",
+    "retry_on": "each try has the same bounds", "retrials": "each try has the same bounds",
+}  # fmt: skip
+
+
+def test_every_field_of_a_received_job_is_judged_or_known_to_be_harmless() -> None:
+    """A new field fails this test until it is decided what a neighbour may do with it."""
+    assert {each.name for each in fields(ComponentRequest)} == BOUNDED.keys() | HARMLESS.keys()
+    assert not BOUNDED.keys() & HARMLESS.keys()
+    assert {each.name for each in fields(Request)} == OF_JOBS.keys()
+    assert {*RunOption} == BOUNDED.keys() - {"processors", "most", "walltime"}
+
+
+@pytest.mark.parametrize("field", BOUNDED)
+def test_a_received_component_gets_no_more_than_the_terms_name(field: str) -> None:
+    refused = make(replace(component(4), **{field: BOUNDED[field]}))
+    for request in (refused, replace(subtree(), jobs=(FlowJob(request=refused),))):
+        reason = why_not_run(TERMS, "delft", request, 0)
+        assert reason is not None, field
+        assert reason.whose == "request"
+    assert why_not_run(TERMS, "delft", make(component(4)), 0) is None
+    if field in {*RunOption}:
+        assert why_not_run(replace(TERMS, options=(RunOption(field),)), "delft", refused, 0) is None
+        others = tuple(each for each in RunOption if each != field)
+        assert why_not_run(replace(TERMS, options=others), "delft", refused, 0) is not None
 
 
 def test_no_job_of_a_neighbour_goes_before_those_of_this_site_nor_notifies_its_people() -> None:
