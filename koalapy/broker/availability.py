@@ -8,6 +8,8 @@ from koalapy.broker.shape import MinimumDemand
 from koalapy.information.commitments import processors_taken
 from koalapy.information.kis import ClusterSummary, Size, evolve_summary, same_availability
 from koalapy.model.cluster import ClusterSettings
+from koalapy.model.isolated import beyond_isolation
+from koalapy.model.lease import beyond_pilots
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.policies.placement import IdleCluster
 
@@ -50,7 +52,7 @@ class Availability:
         if like is not None and like.sizes == self.sizes:
             self._share(like)
         else:
-            self._demands: dict[tuple[int, int | None, bool], Mapping[str, int]] = {}
+            self._demands: dict[tuple[int, int | None, bool, tuple[str, str, bool]], Mapping[str, int]] = {}
             self._size_unknown: dict[bool, frozenset[str]] = {}
             self.troubled = frozenset([each.name for each in self.summaries if each.trouble is not None])
             self.smaller = any([each.whole is not None for each in self.usable.values()])  # noqa: C419 — faster
@@ -105,7 +107,8 @@ class Availability:
 
         The component names no cluster.
         """
-        key = component.processors, component.processors_per_node, component.exclusive
+        beyond = beyond_isolation(component), beyond_pilots(component), bool(component.native)
+        key = component.processors, component.processors_per_node, component.exclusive, beyond
         found = self._demands.get(key)
         if found is None:
             found = self._demands[key] = demand(component, self.usable.values())

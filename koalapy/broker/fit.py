@@ -8,6 +8,8 @@ from koalapy.information.commitments import processors_taken
 from koalapy.information.kis import ClusterSummary
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
+from koalapy.model.isolated import beyond_isolation, why_not_isolated
+from koalapy.model.lease import beyond_pilots, is_held, lease_of_cluster
 from koalapy.model.request import ComponentRequest
 
 
@@ -25,7 +27,7 @@ def demand(component: ComponentRequest, summaries: Iterable[ClusterSummary]) -> 
     taken = {
         summary.name: (processors_taken(component, summary.settings), summary.largest)
         for summary in summaries
-        if not summary.settings.only_named
+        if not summary.settings.only_named and _held_misfit(component, summary) is None
     }
     return {name: needed for name, (needed, largest) in taken.items() if needed <= largest}
 
@@ -41,12 +43,28 @@ def misfit(component: ComponentRequest, summary: ClusterSummary, *, now: bool = 
         return Reason("only_named", "request", "takes only components that name it.", "Name it with `cluster:`.")
     if summary.trouble:
         return summary.trouble
+    if (lacks := _held_misfit(component, summary)) is not None:
+        return lacks
     needed = processors_taken(component, summary.settings)
     if needed > summary.largest:
         return _too_large(summary, needed)
     if now and needed > summary.idle:
         return Reason("busy", "transient", _busy(summary, needed), "It waits until they are idle.")
     return _shape(component, summary, needed) if now else None
+
+
+def _held_misfit(component: ComponentRequest, summary: ClusterSummary) -> Reason | None:
+    """Return the reason why the component cannot run on a pilot or lease; None if it can, or if the cluster is none."""
+    if not is_held(summary.name):
+        return None
+    beyond = beyond_pilots(component)
+    if not beyond and component.native and lease_of_cluster(summary.name) is not None:
+        beyond = "options of a batch system"
+    if beyond:
+        message = f"is a pilot or lease, and has no {beyond}."
+        return Reason("pilot_lacks", "request", message, "Name another cluster, or none.")
+    visible = summary.settings.isolation
+    return None if visible is None else why_not_isolated(beyond_isolation(component), visible)
 
 
 def _too_large(summary: ClusterSummary, needed: int) -> Reason:

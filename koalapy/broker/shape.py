@@ -4,11 +4,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from koalapy.model.isolated import beyond_isolation
+from koalapy.model.lease import beyond_pilots
 from koalapy.model.request import ComponentRequest, Request
 
 
 class ComponentShape(NamedTuple):
-    """A component request without its program."""
+    """A component request without its program, but for what that needs beyond a pilot or lease."""
 
     processors: int
     cluster: str | None
@@ -20,6 +22,8 @@ class ComponentShape(NamedTuple):
     spread: bool = False
     least: int | None = None
     unit: int = 1  # by which it may get fewer processors
+    beyond_isolation: str = ""
+    beyond_pilots: tuple[str, bool] = "", False
 
     @property
     def needed(self) -> int:
@@ -62,6 +66,8 @@ def _component(component: ComponentRequest) -> ComponentShape:
         component.spread,
         component.least,
         1 if component.least is None and not component.spread else component.unit,
+        beyond_isolation(component),
+        (beyond_pilots(component), bool(component.native)),
     )
 
 

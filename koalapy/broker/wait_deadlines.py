@@ -1,7 +1,9 @@
 """The instants from which a waiting job may use clusters or batch queues that it may not use before."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from koalapy.information.kis import ClusterSummary
+from koalapy.model.isolated import needs_terminal
 from koalapy.model.job import Job
 from koalapy.model.request import WhenBusy
 from koalapy.model.settings import Settings
@@ -23,6 +25,17 @@ def may_queue_from(job: Job, settings: Settings) -> Instant | None:
 def excluded_clusters(now: Instant, job: Job) -> frozenset[str]:
     """Return the clusters that are excluded for this job now."""
     return frozenset([cluster for cluster, until in job.excluded if now < until]) if job.excluded else _NONE
+
+
+def closed_clusters(now: Instant, job: Job, summaries: Iterable[ClusterSummary]) -> frozenset[str]:
+    """Return the clusters that are excluded for this job now; for an interactive one also all that isolate programs."""
+    excluded = excluded_clusters(now, job)
+    return excluded | isolating(summaries) if needs_terminal(job.request) else excluded
+
+
+def isolating(summaries: Iterable[ClusterSummary]) -> frozenset[str]:
+    """Return the clusters that isolate programs."""
+    return frozenset([each.name for each in summaries if each.settings.isolation is not None])
 
 
 def wait_deadlines(job: Job, settings: Settings) -> Sequence[Instant]:

@@ -15,7 +15,7 @@ from koalapy.model.lease import holds_lease, lease_of_cluster
 from koalapy.model.request import ComponentRequest, Request, RetryOn
 from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.views.leases import leases
-from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
+from koalapy.world.behaviour import AT_HOME, EXECUTABLE, Behaviour, arguments_of
 from koalapy.world.random_streams import between, stream
 from koalapy.world.random_sweeps import draw_sweep
 from koalapy.world.sites import SimSites
@@ -66,6 +66,19 @@ def _submit_mixed(sites: SimSites, rng: Random) -> None:
     world.koalad.submit(
         Request(name="mixed", components=tuple(components), retry_on=retry_on, communication=rng.random() < 0.5)
     )
+
+
+def _submit_at_home(sites: SimSites, rng: Random) -> None:
+    """Submit two jobs that take a whole cluster each, and whose programs no lease has: the second one has to wait."""
+    sizes = {name: max(_sizes(world), default=1) for name, world in sites.worlds.items()}
+    name, own = min(sizes.items(), key=lambda each: (each[1] >= LARGEST, rng.random()))
+    program = arguments_of(Behaviour(runs=between(rng, *_RUNS)))
+    component = ComponentRequest(
+        processors=min(own, LARGEST), executable=AT_HOME, arguments=program, walltime=Duration(3 * MINUTE)
+    )
+    for _ in range(2):
+        request = Request(name="at home", components=(component,), retry_on=(RetryOn.LOST, RetryOn.KILLED))
+        sites.worlds[name].koalad.submit(request)
 
 
 def _submit_sweep(sites: SimSites, rng: Random) -> None:
@@ -133,7 +146,11 @@ USERS: dict[str, tuple[Act, int]] = {
     "end_lease": (_end_lease, 1),
     **{name: (_at_one_site(user_actions.ALL[name][0]), weight) for name, weight in _OTHER_USERS.items()},
 }
-BESIDE: dict[str, tuple[Act, int]] = {"submit_mixed": (_submit_mixed, 2), "submit_sweep": (_submit_sweep, 1)}
+BESIDE: dict[str, tuple[Act, int]] = {
+    "submit_mixed": (_submit_mixed, 2),
+    "submit_sweep": (_submit_sweep, 1),
+    "submit_at_home": (_submit_at_home, 2),
+}
 LINKS: dict[str, tuple[Act, int]] = {
     "link_cut": (_link_cut, 12),
     "link_stalls": (_link_stalls, 6),

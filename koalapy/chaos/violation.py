@@ -50,6 +50,7 @@ class Promise(StrEnum):
     SERVED = "no request of a neighbour is served twice"
     PAUSED = "no job is submitted to a cluster during its pause after a refusal"
     KEPT = "no parameter of a sweep is lost with a lease"
+    LEFT_OUT = "a job that a lease cannot run is not ended by it, and its lender is not asked for it again"
 
 
 class Violation(Exception):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from koalapy.attempts.attempt_end import reason_details
 from koalapy.attempts.cancel import cancel
 from koalapy.attempts.directories import remove_directory
-from koalapy.coallocation import choices, refusals
+from koalapy.coallocation import choices, lenders, refusals
 from koalapy.coallocation.lowering import lower
 from koalapy.coallocation.stop import code_and_message, stop_job
 from koalapy.core.core import Core
@@ -105,6 +105,8 @@ def _give_up(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reaso
         return None
     if attempt.request.optional:
         return omit(core, now, attempt, reason, **reason_details(reason))
+    if lenders.leave_out(core, now, job, attempt, reason):
+        return stop_job(core, now, job, Outcome.GIVE_BACK, reason.on(attempt.cluster))
     if reason.code == "setup_failed":
         words = _DIFFERS.sub("", reason.words)
         if words == job.setup_words and not _setup_succeeded(job, attempt):

@@ -7,7 +7,8 @@ from koalapy.config.schema import Cluster, GridFile
 from koalapy.config.site import Site
 from koalapy.model import cluster as model
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.lease import Borrow, Delegation, Lend
+from koalapy.model.lease import Borrow, Delegation, Lend, is_held
+from koalapy.model.request import Isolate
 from koalapy.model.sent import RunTerms
 from koalapy.model.settings import GRACE, Preempt, Scavenging, Settings
 from koalapy.model.units import SECOND, Duration
@@ -123,6 +124,7 @@ def _cluster_settings(name: str, cluster: Cluster) -> ClusterSettings:
         only_named=cluster.only_named,
         scavenge=_scavenge(cluster),
         attributes=tuple(cluster.attributes.items()),
+        isolation=cluster.isolation.visible if is_held(name) and cluster.isolation.means is not Isolate.NONE else None,
     )
 
 

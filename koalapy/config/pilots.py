@@ -6,7 +6,7 @@ from typing import Any
 from koalapy.config.connect import Leased, Pilot
 from koalapy.config.convert import cluster_config
 from koalapy.config.scavenging import Scavenge
-from koalapy.config.schema import Cluster, GridFile
+from koalapy.config.schema import Cluster, GridFile, Isolation
 from koalapy.model.identity import JobId
 from koalapy.model.lease import LeasedCluster
 from koalapy.model.pilot import PilotRule, pilot_cluster
@@ -44,6 +44,7 @@ def inside(around: Cluster, job: JobId, terms: PilotTerms) -> Cluster:
     values: dict[str, Any] = {key: getattr(around, key) for key in _KEPT if key in around.model_fields_set}
     values |= {"batch": "allocation", "connect": (Pilot(job).text,), "only_named": not terms.shared}
     no_sweeps = not terms.shared or terms.isolate is not Isolate.NONE
+    values["isolation"] = Isolation(means=terms.isolate, visible=terms.visible)
     return Cluster.model_construct(**values, scavenge=Scavenge(off=no_sweeps))
 
 
@@ -67,4 +68,6 @@ def leased(lease: LeasedCluster) -> Cluster:
     values: dict[str, Any] = {
         "batch": "allocation", "connect": (Leased(lease.lender, lease.number).text,), "network": lease.network,
     }  # fmt: skip
+    if lease.isolation is not None:
+        values["isolation"] = Isolation(means=Isolate.AUTO, visible=lease.isolation)
     return Cluster.model_construct(**values, scavenge=Scavenge(off=not lease.sweeps))

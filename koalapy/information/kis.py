@@ -10,6 +10,7 @@ from koalapy.model.cluster import UNKNOWN_MACHINE, ClusterSettings, ClusterState
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen, replacer
 from koalapy.model.identity import InstanceId, JobId
+from koalapy.model.isolated import beyond_isolation
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import DAY, Duration, Instant, format_duration
 
@@ -181,7 +182,10 @@ class Information:
         return [
             name
             for name, known in self.clusters.items()
-            if known.connected and known.state and processors_taken(component, known.settings) <= largest(known.state)
+            if known.connected
+            and known.state
+            and processors_taken(component, known.settings) <= largest(known.state)
+            and (known.settings.isolation is None or not beyond_isolation(component))
         ]
 
     def summaries(self, now: Instant) -> list[ClusterSummary]:

@@ -256,7 +256,8 @@ def _body(command: NeighbourCommand) -> Any:
             per_node, memory = command.processors_per_node or 0, command.memory or 0
             return LeaseRequest(
                 command.lease, command.processors, command.walltime, *command.origin, command.dttl, command.within,
-                per_node, memory, command.user, command.name, command.launchers,
+                per_node, memory, command.user, command.name, command.launchers, command.unisolated,
+                list(command.executables),
             )  # fmt: skip
         case CancelRequest():
             return LeaseCancel(command.lease)
@@ -264,7 +265,8 @@ def _body(command: NeighbourCommand) -> Any:
             reason = command.reason
             return LeaseRejection(command.lease, reason.code, reason.message, command.processors)
         case OfferLease():
-            return LeaseOffer(command.lease, command.lasts, command.length)
+            visible = list(command.isolation or ())
+            return LeaseOffer(command.lease, command.lasts, command.length, command.isolation is not None, visible)
         case ReturnLease():
             return LeaseReturn(command.lease)
         case RevokeLease():
@@ -288,7 +290,8 @@ def _event(neighbour: str, instance: str, number: int, body: Any) -> NeighbourEv
                 **of, lease=body.lease, processors=body.processors, walltime=Duration(body.walltime),
                 origin=Origin(body.site or neighbour, body.request, body.round), dttl=body.dttl,
                 within=Duration(body.within), processors_per_node=body.per_node or None, memory=body.memory or None,
-                user=body.user, name=body.name, launchers=body.launchers,
+                user=body.user, name=body.name, launchers=body.launchers, unisolated=body.unisolated,
+                executables=tuple(body.executables),
             )  # fmt: skip
         case LeaseCancel():
             return RequestCancelled(**of, lease=body.lease)
@@ -296,7 +299,9 @@ def _event(neighbour: str, instance: str, number: int, body: Any) -> NeighbourEv
             reason = Reason(body.code, "cluster", body.message, "")
             return RequestRejected(**of, lease=body.lease, reason=reason, processors=body.processors)
         case LeaseOffer():
-            return LeaseOffered(**of, lease=body.lease, lasts=Duration(body.lasts), length=body.length)
+            isolation = tuple(body.visible) if body.isolated else None
+            lasts = Duration(body.lasts)
+            return LeaseOffered(**of, lease=body.lease, lasts=lasts, length=body.length, isolation=isolation)
         case LeaseReturn():
             return LeaseReturned(**of, lease=body.lease)
         case LeaseRevocation():

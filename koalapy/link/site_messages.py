@@ -4,21 +4,24 @@ Both sides send the same ones, over one connection. Messages of the outbox trave
 Those of byte streams are the same as to a cluster.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from koalapy_adapters.messages import PROTOCOL, OpenStream, StreamReset, StreamState, readers, to_json
-from koalapy_adapters.messages.fields import Body, Count, Json, Line, Name, Number, Processors, whole
+from koalapy_adapters.messages.fields import Body, Count, Json, Line, Name, Number, Processors, many, name, whole
 
-from koalapy.model.lease import MOST_LINKS
+from koalapy.model.lease import LONGEST_PATH, MOST_LINKS
 
 SITE_PROTOCOL = 2
 
 if TYPE_CHECKING:
     Session = int
     Links = int  # of a chain
+    Paths = Sequence[str]
 else:
     Session = whole(1, 1 << 62)
     Links = whole(0, MOST_LINKS)
+    Paths = many(name(LONGEST_PATH))
 
 
 class SiteHello(NamedTuple):
@@ -71,7 +74,8 @@ class LeaseRequest(NamedTuple):
 
     `per_node`, `memory` (bytes a processor): 0 for any. `site`, `request` and `round` are the request's origin; its
     site is '' if it is the sender. `user`, `name`: of the job for which it is, for the lender's accounts. `launchers`:
-    whether it is for Launchers of a sweep.
+    whether it is for Launchers of a sweep. `unisolated`: whether its program cannot run isolated. `executables`: the
+    absolute paths of programs that are at their place there.
     """
 
     lease: Number
@@ -87,6 +91,8 @@ class LeaseRequest(NamedTuple):
     user: Line = ""
     name: Line = ""
     launchers: bool = False
+    unisolated: bool = False
+    executables: Paths = ()
 
 
 class LeaseCancel(NamedTuple):
@@ -105,11 +111,16 @@ class LeaseRejection(NamedTuple):
 
 
 class LeaseOffer(NamedTuple):
-    """The body of an OfferLease. `lasts`: microseconds from now on. `length`: the links of the chain."""
+    """The body of an OfferLease. `lasts`: microseconds from now on. `length`: the links of the chain.
+
+    `isolated`: whether its programs are, and `visible` the directories that they see beside those of the system.
+    """
 
     lease: Number
     lasts: Count
     length: Links = 1
+    isolated: bool = False
+    visible: Paths = ()
 
 
 class LeaseReturn(NamedTuple):

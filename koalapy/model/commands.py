@@ -210,7 +210,7 @@ class DelegateRequest:
 
     `memory`: bytes per processor. `origin`: the request as all sites know it; its site is '' if it is this one. `dttl`:
     the links that it may pass beyond the neighbour. `within`: how long an answer is waited for. `user`, `name`: of the
-    job for which it is. `launchers`: as in Wanted.
+    job for which it is. `launchers`, `unisolated`, `executables`: as in Wanted.
     """
 
     neighbour: str
@@ -225,6 +225,8 @@ class DelegateRequest:
     user: str = ""
     name: str = ""
     launchers: bool = False
+    unisolated: bool = False
+    executables: tuple[str, ...] = ()
 
 
 @fast_frozen
@@ -250,12 +252,16 @@ class RejectRequest:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferLease:
-    """Answer a neighbour's request: its lease is bound. `lasts`: how long. `length`: the links of its chain."""
+    """Answer a neighbour's request: its lease is bound. `lasts`: how long. `length`: the links of its chain.
+
+    `isolation`: of its programs; see ClusterSettings.
+    """
 
     neighbour: str
     lease: int
     lasts: Duration
     length: int = 1
+    isolation: tuple[str, ...] | None = None
 
 
 @fast_frozen

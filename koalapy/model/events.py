@@ -172,6 +172,8 @@ class RequestDelegated:
     user: str = ""
     name: str = ""
     launchers: bool = False
+    unisolated: bool = False
+    executables: tuple[str, ...] = ()
 
 
 @fast_frozen
@@ -201,7 +203,10 @@ class RequestRejected:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseOffered:
-    """A neighbour holds a lease for this site. `lasts`: how long, since it sent the offer. `length`: see OfferLease."""
+    """A neighbour holds a lease for this site. `lasts`: how long, since it sent the offer.
+
+    `length`, `isolation`: see OfferLease.
+    """
 
     neighbour: str
     instance: str
@@ -209,6 +214,7 @@ class LeaseOffered:
     lease: int
     lasts: Duration
     length: int = 1
+    isolation: tuple[str, ...] | None = None
 
 
 @fast_frozen

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from koalapy.model.errors import Reason
 from koalapy.model.hours import Hours
 from koalapy.model.identity import JobId
+from koalapy.model.isolated import MPI, beyond_isolation, needs_terminal
 from koalapy.model.request import ComponentRequest, Isolate, Launch, PilotTerms, Request, WhenBusy
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant, format_duration, format_instant
 
@@ -22,6 +23,8 @@ REQUESTS_PER_MINUTE = 600
 DTTL = 4
 REVOKE_GRACE = Duration(30 * SECOND)
 MOST_LINKS = 16  # of a chain
+MOST_EXECUTABLES = 16  # that a request names
+LONGEST_PATH = 255  # characters of a directory or executable that a message between sites names
 _MARGIN = Duration(5 * MINUTE)  # for the start of the KCM on the lease, and the margin of its batch jobs
 _LAST = Duration(5 * SECOND)  # so that the pilot's program ends before anything ends it
 
@@ -131,7 +134,8 @@ class SeenRequest(NamedTuple):
 class Wanted:
     """The processors that one lease must have to serve a job, and for how long. `memory`: bytes per processor.
 
-    `launchers`: whether it is for a sweep, whose Launchers are not isolated.
+    `launchers`: whether it is for a sweep, whose Launchers are not isolated. `unisolated`: whether it is for another
+    program that cannot run isolated, wherever it lies. `executables`: absolute paths that programs must see there.
     """
 
     processors: int
@@ -139,6 +143,8 @@ class Wanted:
     processors_per_node: int | None = None
     memory: int | None = None
     launchers: bool = False
+    unisolated: bool = False
+    executables: tuple[str, ...] = ()
 
 
 class SweepWish(NamedTuple):
@@ -177,7 +183,7 @@ class Lease:
     `round`: at the borrower, see Origin. `revoked_until`: its lender takes it back, and ends it then. `user`, `name`:
     of the job for which it was requested, as the site of that job reports them. `components`: at the borrower those of
     its job for which it was requested; none if they are all. `sweeps`: at the borrower `job` is a sweep, and sweeps are
-    placed there.
+    placed there. `isolation`: at the borrower, as its lender has reported it; see ClusterSettings.
     """
 
     number: int
@@ -198,6 +204,7 @@ class Lease:
     name: str = ""
     components: tuple[int, ...] = ()
     sweeps: bool = False
+    isolation: tuple[str, ...] | None = None
 
     @property
     def is_undecided(self) -> bool:
@@ -207,12 +214,16 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a neighbour did not serve a waiting job, and since when that is known. `round`: see Origin."""
+    """Why a neighbour did not serve a waiting job, and since when that is known. `round`: see Origin.
+
+    `until`: when it may be asked for the job again, if not after `borrow.again`.
+    """
 
     job: JobId
     at: Instant
     reason: Reason
     round: int = 0
+    until: Instant | None = None
 
 
 def lease_cluster(lender: str, number: int) -> str:
@@ -234,12 +245,13 @@ def is_held(cluster: str) -> bool:
 
 
 class LeasedCluster(NamedTuple):
-    """A borrowed lease as a cluster. `network`: that of its nodes; see `lease_network`. `sweeps`: see Lease."""
+    """A borrowed lease as a cluster. `network`: that of its nodes; see `lease_network`. The rest: see Lease."""
 
     lender: str
     number: int
     network: str
     sweeps: bool = False
+    isolation: tuple[str, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -258,20 +270,33 @@ def lease_network(borrow: Borrow | None, lender: str, number: int, length: int) 
 def wanted(request: Request, barrier_timeout: Duration) -> Wanted | Reason:
     """Return what a lease for the whole job must have, with its least processors; or why no lease can serve it."""
     reason = why_not_at_all(request) or next(filter(None, map(why_kept, request.components)), None)
-    return reason or wanted_for(request.components, request.smallest().processors, barrier_timeout)
+    return reason or wanted_for(request, request.components, request.smallest().processors, barrier_timeout)
 
 
-def wanted_for(components: Sequence[ComponentRequest], processors: int, barrier_timeout: Duration) -> Wanted:
-    """Return what a lease of so many processors must have so that these components can run there."""
+def wanted_for(
+    request: Request, components: Sequence[ComponentRequest], processors: int, barrier_timeout: Duration
+) -> Wanted:
+    """Return what a lease of so many processors must have so that these components of the job can run there."""
     per_node = {each.processors_per_node for each in components}
     memory = [each.memory_per_processor or 0 for each in components]
     longest = max(each.walltime for each in components)
+    beyond = dict.fromkeys(filter(None, map(beyond_isolation, components)))
+    executables = tuple(each for each in beyond if each != MPI)
+    unisolated = MPI in beyond or needs_terminal(request) or not all(map(is_path_to_send, executables))
+    unisolated = unisolated or len(executables) > MOST_EXECUTABLES
     return Wanted(
         processors=processors,
         walltime=Duration(longest + barrier_timeout + _MARGIN),
         processors_per_node=per_node.pop() if len(per_node) == 1 else None,
         memory=max(memory) or None,
+        unisolated=unisolated,
+        executables=() if unisolated else executables,
     )
+
+
+def is_path_to_send(path: str) -> bool:
+    """Return whether a message to a neighbour may name the path: it takes printable names of a bounded length."""
+    return len(path) <= LONGEST_PATH and path.isprintable()
 
 
 def why_not_at_all(request: Request) -> Reason | None:
@@ -289,9 +314,18 @@ def why_kept(component: ComponentRequest) -> Reason | None:
         return _unfit("A component names a cluster.")
     if component.requirements:
         return _unfit("It has requirements.")
-    if component.gpus or component.exclusive or component.queue or component.constraint or component.native:
+    if beyond_pilots(component) or component.native:
         return _unfit("It asks for GPUs, whole nodes, a queue or a constraint, which a lease does not have.")
     return None
+
+
+def beyond_pilots(component: ComponentRequest) -> str:
+    """Return the first thing that the component asks for and no pilot or lease has; "" if there is none."""
+    asked = {
+        "GPUs": component.gpus, "whole nodes to give away": component.exclusive, "queues": component.queue,
+        "node features": component.constraint,
+    }  # fmt: skip
+    return next((name for name, wish in asked.items() if wish), "")
 
 
 def _unfit(what: str) -> Reason:

@@ -79,5 +79,5 @@ def _wish(core: Core, sweep: Sweep, count: int) -> SweepWish:
     template = sweep.request.components[0]
     launcher = replace(template, walltime=launcher_walltime(template, core.settings.scavenging))
     unit = max(1, template.processors)
-    want = wanted_for([launcher], count * unit, core.settings.barrier_timeout)
+    want = wanted_for(sweep.request, [launcher], count * unit, core.settings.barrier_timeout)
     return SweepWish(sweep.id, replace(want, launchers=True), unit)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from koalapy.broker.availability import Availability
 from koalapy.broker.placement_cache import PlacementCache
 from koalapy.broker.suitability import EVERY_CLUSTER, Suitability
-from koalapy.broker.wait_deadlines import excluded_clusters
+from koalapy.broker.wait_deadlines import closed_clusters
 from koalapy.core.core import Core
 from koalapy.core.wait_queue import Waiting
 from koalapy.information.commitments import processors_taken
@@ -125,10 +125,10 @@ class _Clusters:
     def __init__(self, core: Core, now: Instant, waiting: Waiting, policies: Policies) -> None:
         self._core, self._job, self._shape = core, waiting.job, waiting.shape
         self._suitability: Suitability = core.matching.at(now) if core.queue.ads else EVERY_CLUSTER
-        self._excluded = excluded_clusters(now, waiting.job)
         self._cache = PlacementCache(policies.placement)
         self._summaries = core.information.summaries(now)
         self._present = Availability(self._summaries)
+        self._excluded = closed_clusters(now, waiting.job, self._summaries)
         usable = {name for name in self._present.usable if name not in self._excluded}
         self._usable = usable
         self._idle: dict[str, int] = {}  # by cluster on which jobs may be vacated, less what others' jobs wait for

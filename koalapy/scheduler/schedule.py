@@ -11,7 +11,7 @@ from koalapy.broker.groups import choices, fits, has_choices, is_spread
 from koalapy.broker.placement_cache import PlacementCache
 from koalapy.broker.shape import Shape
 from koalapy.broker.suitability import EVERY_CLUSTER, Suitability
-from koalapy.broker.wait_deadlines import excluded_clusters, may_queue_from
+from koalapy.broker.wait_deadlines import closed_clusters, isolating, may_queue_from
 from koalapy.core.startup import NOBODY_AWAITED, StartupGate
 from koalapy.core.wait_queue import Position, Waiting, WaitQueue
 from koalapy.information.kis import ClusterSummary
@@ -19,6 +19,7 @@ from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import JobId
+from koalapy.model.isolated import TERMINAL, needs_terminal
 from koalapy.model.job import Choice, Job
 from koalapy.model.lease import Borrow, Wanted, wanted, why_kept, why_not_at_all
 from koalapy.model.request import Request, WhenBusy
@@ -173,7 +174,9 @@ def _decide(
         failures = [why for each in job.request.components if (why := suitability.failure(each)) is not None]
         if failures:
             return Reject(job.id, failures[0])
-    excluded = excluded_clusters(now, job)
+    if (reason := _why_no_terminal(job.request, availability)) is not None:
+        return Reject(job.id, reason)
+    excluded = closed_clusters(now, job, availability.summaries)
     if may_fit:
         decision = start(job, shape, availability, cache, excluded, suitability)
         if decision is not None:
@@ -185,6 +188,15 @@ def _decide(
         return None
     placement = shortest_queue(job.request, availability.summaries, excluded, suitability)
     return Claim(job.id, placement, patient=True) if placement is not None else None
+
+
+def _why_no_terminal(request: Request, availability: Availability) -> Reason | None:
+    """Return why an interactive job cannot run on a cluster that it names; None if it names none that isolates."""
+    if not needs_terminal(request):
+        return None
+    isolating_ones = isolating(availability.summaries)
+    named = [each.cluster for each in request.components if each.cluster in isolating_ones]
+    return TERMINAL.on(named[0]) if named and named[0] is not None else None
 
 
 def may_be_borrowed(request: Request, settings: Settings, availability: Availability) -> bool:
@@ -272,7 +284,7 @@ def _stalled(
     if waiting.held_by(gate):
         return True
     job = waiting.job
-    excluded = excluded_clusters(now, job)
+    excluded = closed_clusters(now, job, availability.summaries)
     if excluded.issuperset(availability.usable):
         return True
     for name, _ in waiting.minimum.named:
@@ -296,9 +308,11 @@ def too_large(request: Request, summaries: Sequence[ClusterSummary]) -> Reason:
             message = f"Component {index} names the cluster {component.cluster}, which is not in the grid any more."
             return Reason("no_such_cluster", "request", message, "Name another one, or none.")
     sizes = ", ".join(f"{summary.name} has {(summary.whole or summary.size)[0]}" for summary in summaries)
-    found = [
-        each for each in misfits(dict(enumerate(request.components)), summaries) if each.reason.code == "too_large"
-    ]
+    lacks = misfits(dict(enumerate(request.components)), summaries)
+    found = [each for each in lacks if each.reason.code == "too_large"]
+    held = [each for each in lacks if each.reason.code in ("isolated", "pilot_lacks")]
+    if held and not found:
+        return held[0].reason.on(held[0].cluster)
     least = request.smallest()
     asked = counted_as(" + ".join(str(component.processors) for component in least.components), "processor")
     asked = asked if least is request else f"at least {asked}"

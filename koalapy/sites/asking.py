@@ -1,10 +1,11 @@
 """The requests that a site may make for one waiting job: processors for a part of it, or for the whole job."""
 
+from functools import partial
 from typing import NamedTuple
 
 from koalapy.broker.availability import Availability
 from koalapy.broker.suitability import EVERY_CLUSTER
-from koalapy.broker.wait_deadlines import excluded_clusters
+from koalapy.broker.wait_deadlines import closed_clusters
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job
@@ -68,14 +69,15 @@ def _asks_for_parts(
     if request.communication:
         known = dict(borrow.networks)
         networks = {each: frozenset(name for name in known if known[name] == each) for each in known.values()}
-    there = own.without(excluded_clusters(now, job))
+    there = own.without(closed_clusters(now, job, own.summaries))
     suitability = core.matching.at(now) if core.queue.ads else EVERY_CLUSTER
     found = []
     for network, targets in networks.items():
-        part = smallest_part(request, there, network, core.neighbours.placement, suitability, most)
+        find = partial(smallest_part, request, there, network, core.neighbours.placement, suitability, most)
+        part = find(isolation=()) or find()  # most lenders isolate programs: what cannot run so stays here if it may
         if part is not None:
             components = [request.components[index] for index in part.components]
-            want = wanted_for(components, part.processors, core.settings.barrier_timeout)
+            want = wanted_for(request, components, part.processors, core.settings.barrier_timeout)
             found.append(Ask(want, part, targets, passes=not request.communication))
     return found
 
@@ -113,5 +115,6 @@ def less_kept(core: Core, job: Job, neighbour: str, lease: Lease, own: Availabil
     if not lease.components:
         return own
     network = lease_network(core.settings.borrow, neighbour, lease.number, lease.length or 1)
-    part = part_of(job.request, own, network, lease.processors, core.neighbours.placement)
+    find = partial(part_of, job.request, own, network, lease.processors, core.neighbours.placement)
+    part = find(isolation=()) or find()
     return own if part is None else part.left

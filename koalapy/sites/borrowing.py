@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from koalapy.broker.availability import Availability
-from koalapy.coallocation import retries
+from koalapy.coallocation import lenders, retries
 from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
 from koalapy.model.commands import ReturnLease
@@ -96,11 +96,14 @@ def on_offered(core: Core, now: Instant, event: LeaseOffered) -> None:
     if lasts < event.lasts:
         counts.misbehaved(core, event.neighbour, counts.TOO_LONG)
     if lease.beyond is not None:
-        passing.offered(core, now, event.neighbour, lease, lasts, event.length)
+        passing.offered(core, now, event.neighbour, lease, lasts, event)
         return
-    ends_at = Instant(now + lasts)
-    bound = replace(lease, state=LeaseState.BOUND, bound_at=now, ends_at=ends_at, length=event.length)
+    bound = replace(
+        lease, state=LeaseState.BOUND, bound_at=now, ends_at=Instant(now + lasts), length=event.length,
+        isolation=event.isolation,
+    )  # fmt: skip
     core.neighbours.put_lease(event.neighbour, bound)
+    lenders.keep_out(core, now, event.neighbour, lease_cluster(event.neighbour, lease.number))
     if lease.job is not None and work_of(core, lease) is not None:
         cluster = lease_cluster(event.neighbour, lease.number)
         core.records.note(now, lease.job, "lease_bound", cluster=cluster, processors=lease.processors)

@@ -32,7 +32,7 @@ def refused_lately(core: Core, now: Instant, job: JobId, borrow: Borrow) -> set[
     return {
         name
         for name, each in records.items()
-        if any(refusal.job == job and now < refusal.at + borrow.again for refusal in each.refusals)
+        if any(refusal.job == job and now < (refusal.until or refusal.at + borrow.again) for refusal in each.refusals)
     }
 
 
@@ -54,7 +54,8 @@ def delegate(core: Core, now: Instant, job: Job | Sweep, ask: Ask, target: str, 
             neighbour=target, lease=number, processors=want.processors, walltime=want.walltime,
             origin=Origin("", job.id, began), dttl=dttl_of(core, job.request) - 1 if ask.passes else 0,
             within=ANSWER_WITHIN, processors_per_node=want.processors_per_node, memory=want.memory,
-            user=job.owner, name=job.request.name, launchers=want.launchers,
+            user=job.owner, name=job.request.name, launchers=want.launchers, unisolated=want.unisolated,
+            executables=want.executables,
         )
     )  # fmt: skip
     lease = Lease(
@@ -102,8 +103,10 @@ def note_refused(core: Core, now: Instant, neighbour: str, lease: Lease, reason:
 
 def refuse(core: Core, now: Instant, neighbour: str, job: Job | Sweep, round_of: int, reason: Reason) -> None:
     """Note that the neighbour does not serve the job, so that others are asked before it."""
-    others = [each for each in core.neighbours.records[neighbour].refusals if each.job != job.id]
-    refusal = Refusal(job=job.id, at=now, reason=reason, round=round_of)
+    record = core.neighbours.records[neighbour]
+    others = [each for each in record.refusals if each.job != job.id]
+    until = max([each.until for each in record.refusals if each.job == job.id and each.until is not None], default=None)
+    refusal = Refusal(job=job.id, at=now, reason=reason, round=round_of, until=until)
     core.neighbours.change(neighbour, refusals=(*others, refusal))
 
 
@@ -112,7 +115,10 @@ def forget_refusals(core: Core) -> None:
     jobs, sweeps = core.records.jobs, core.records.sweeps
     for name, record in list(core.neighbours.records.items()):
         kept = tuple(
-            each for each in record.refusals if (each.job in jobs and jobs[each.job].state.queued) or each.job in sweeps
+            each
+            for each in record.refusals
+            if each.job in sweeps
+            or (each.job in jobs and (jobs[each.job].state.queued or (each.until and not jobs[each.job].state.final)))
         )
         if len(kept) < len(record.refusals):
             core.neighbours.change(name, refusals=kept)

@@ -29,6 +29,7 @@ from koalapy.model.lease import (
     closes,
     holds_lease,
     is_held,
+    is_path_to_send,
     lease_request,
 )
 from koalapy.model.neighbour import Relation
@@ -286,7 +287,10 @@ def _offer(core: Core, now: Instant, neighbour: str, lease: Lease, job: Job) -> 
     core.neighbours.put_lease(neighbour, bound)
     counts.granted_here(core, neighbour)
     lasts = Duration(max(0, ends_at - now))
-    core.records.command(OfferLease(neighbour=neighbour, lease=lease.number, lasts=lasts))
+    pilot = job.request.pilot
+    isolated = pilot is not None and pilot.isolate is not Isolate.NONE
+    shown = tuple([each for each in pilot.visible if is_path_to_send(each)]) if pilot is not None and isolated else None
+    core.records.command(OfferLease(neighbour=neighbour, lease=lease.number, lasts=lasts, isolation=shown))
 
 
 def _follow_passed(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:

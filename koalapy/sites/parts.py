@@ -50,11 +50,12 @@ def smallest_part(
     policy: PlacementPolicy,
     suitability: Suitability = EVERY_CLUSTER,
     most: int | None = None,
+    isolation: tuple[str, ...] | None = None,
 ) -> Part | None:
     """Return the part with the fewest processors beside which the job fits on its site's own clusters.
 
     Components with a range ask for their least processors. None if each part has more than `most` processors, if the
-    job would fit without any, or if nothing of it would be kept. `network`: that of the lease.
+    job would fit without any, or if nothing of it would be kept. `network`, `isolation`: those of the lease.
     """
     request = request.smallest()
     if not is_divisible(request) or _place(request, own, policy, suitability) is not None:
@@ -63,7 +64,7 @@ def smallest_part(
     for processors in sizes[:_MOST_SIZES]:
         if most is not None and processors > most:
             return None
-        part = part_of(request, own, network, processors, policy, suitability)
+        part = part_of(request, own, network, processors, policy, suitability, isolation)
         if part is not None:
             return part if part.kept else None
     return None
@@ -76,9 +77,10 @@ def part_of(
     processors: int,
     policy: PlacementPolicy,
     suitability: Suitability = EVERY_CLUSTER,
+    isolation: tuple[str, ...] | None = None,
 ) -> Part | None:
     """Return the part that a lease of so many processors serves; None if the job does not fit beside it."""
-    beside = Availability([*own.summaries, a_lease(network, processors)])
+    beside = Availability([*own.summaries, a_lease(network, processors, isolation)])
     found = _place(request.smallest(), beside, policy, suitability)
     if found is None:
         return None
@@ -95,9 +97,9 @@ def part_of(
     )
 
 
-def a_lease(network: str, processors: int) -> ClusterSummary:
+def a_lease(network: str, processors: int, isolation: tuple[str, ...] | None = None) -> ClusterSummary:
     """Return a lease of so many processors, all of them idle, as the broker will see it."""
-    settings = ClusterSettings(name=LEASE, batch="allocation", network=network)
+    settings = ClusterSettings(name=LEASE, batch="allocation", network=network, isolation=isolation)
     return ClusterSummary(
         name=LEASE, settings=settings, total=processors, idle=processors, committed=0, backlog=0, trouble=None,
         state=None,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from koalapy.core.core import Core
 from koalapy.model.commands import DelegateRequest, OfferLease, RevokeLease
 from koalapy.model.errors import Reason
+from koalapy.model.events import LeaseOffered
 from koalapy.model.lease import Lease, LeaseState
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.sites import counts, lending
@@ -43,7 +44,8 @@ def pass_on(core: Core, now: Instant, neighbour: str, lease: Lease) -> bool:
         DelegateRequest(
             neighbour=target, lease=number, processors=want.processors, walltime=want.walltime, origin=asked.origin,
             dttl=asked.dttl - 1, within=within, processors_per_node=want.processors_per_node, memory=want.memory,
-            user=lease.user, name=lease.name, launchers=want.launchers,
+            user=lease.user, name=lease.name, launchers=want.launchers, unisolated=want.unisolated,
+            executables=want.executables,
         )
     )  # fmt: skip
     core.neighbours.change(target, next_lease=number + 1)
@@ -72,9 +74,9 @@ def rejected(core: Core, now: Instant, neighbour: str, ours: Lease, reason: Reas
     lending.refuse(core, now, name, again, lent.why or replace(reason, message=f"{neighbour}: {reason.message}"))
 
 
-def offered(core: Core, now: Instant, neighbour: str, ours: Lease, lasts: Duration, length: int) -> None:
+def offered(core: Core, now: Instant, neighbour: str, ours: Lease, lasts: Duration, event: LeaseOffered) -> None:
     """Take the lease, and offer it to the neighbour that asked for it. One that it does not want goes back."""
-    ends_at = Instant(now + lasts)
+    ends_at, length = Instant(now + lasts), event.length
     bound = replace(ours, state=LeaseState.BOUND, bound_at=now, ends_at=ends_at, length=length)
     core.neighbours.put_lease(neighbour, bound)
     name, lent = _lent(core, ours)
@@ -84,7 +86,10 @@ def offered(core: Core, now: Instant, neighbour: str, ours: Lease, lasts: Durati
     passed = replace(lent, state=LeaseState.BOUND, bound_at=now, ends_at=ends_at, length=length)
     core.neighbours.put_lease(name, passed)
     counts.granted_here(core, name)
-    core.records.command(OfferLease(neighbour=name, lease=lent.number, lasts=lasts, length=length + 1))
+    offer = OfferLease(
+        neighbour=name, lease=lent.number, lasts=lasts, length=length + 1, isolation=event.isolation
+    )  # fmt: skip
+    core.records.command(offer)
 
 
 def revoked(core: Core, now: Instant, neighbour: str, ours: Lease, within: Duration) -> None:

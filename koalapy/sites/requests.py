@@ -6,7 +6,8 @@ from functools import partial
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.events import RequestDelegated
-from koalapy.model.lease import Asked, Lease, LeaseState, Origin, SeenRequest, Wanted, too_long
+from koalapy.model.isolated import why_not_isolated
+from koalapy.model.lease import MOST_EXECUTABLES, Asked, Lease, LeaseState, Origin, SeenRequest, Wanted, too_long
 from koalapy.model.request import Isolate
 from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 from koalapy.policies import dispatching
@@ -23,6 +24,7 @@ _MOST_UNDECIDED = 100  # of one neighbour
 _SEEN = Reason("seen", "transient", "It has had this request already, by another way.", "")
 _STRANGER = Reason("stranger", "request", "It lends nothing to sites that it does not know.", "Ask its people.")
 _TOO_MANY = Reason("too_many", "transient", "It has too many requests of this site.", "It is asked again.")
+_ISOLATED = Reason("isolated", "request", "It isolates programs, and this one cannot run isolated.", "")
 _NO_LAUNCHERS = Reason(
     "no_launchers", "request", "It isolates programs, and a Launcher of a sweep cannot be isolated.", ""
 )
@@ -43,7 +45,7 @@ def on_delegated(core: Core, now: Instant, event: RequestDelegated) -> None:
         return
     want = Wanted(
         processors=event.processors, walltime=event.walltime, processors_per_node=event.processors_per_node,
-        memory=event.memory, launchers=event.launchers,
+        memory=event.memory, launchers=event.launchers, unisolated=event.unisolated, executables=event.executables,
     )  # fmt: skip
     within = min(event.within, ANSWER_WITHIN)
     asked = Asked(
@@ -69,16 +71,22 @@ def step(core: Core, now: Instant) -> None:
     neighbours.match_at = None
     for name, lease in _in_order(core, waiting):
         reason = _NO_TIME if lease.asked is None or now >= lease.asked.answer_by else None
-        reason = reason or _why_no_launchers(core, lease) or lending.serve(core, now, name, lease)
+        reason = reason or _why_not_isolated(core, lease) or lending.serve(core, now, name, lease)
         if reason is not None and not passing.pass_on(core, now, name, lease):
             lending.refuse(core, now, name, lease, reason)
 
 
-def _why_no_launchers(core: Core, lease: Lease) -> Reason | None:
-    """Return why no Launchers may run on this site's own nodes, if it is asked for them."""
+def _why_not_isolated(core: Core, lease: Lease) -> Reason | None:
+    """Return why what a lease is wanted for cannot run on this site's own nodes, if these isolate programs."""
     lend = core.settings.lend
-    wanted = lease.asked is not None and lease.asked.want.launchers
-    return _NO_LAUNCHERS if wanted and lend is not None and lend.isolate is not Isolate.NONE else None
+    if lease.asked is None or lend is None or lend.isolate is Isolate.NONE:
+        return None
+    want = lease.asked.want
+    if want.launchers:
+        return _NO_LAUNCHERS
+    shown = all(why_not_isolated(each, lend.visible) is None for each in want.executables)
+    known = len(want.executables) <= MOST_EXECUTABLES
+    return None if shown and known and not want.unisolated else _ISOLATED
 
 
 def _objection(core: Core, now: Instant, event: RequestDelegated) -> Reason | None:

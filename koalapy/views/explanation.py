@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import find_placement
 from koalapy.broker.fit import Misfit
-from koalapy.broker.wait_deadlines import excluded_clusters
+from koalapy.broker.wait_deadlines import closed_clusters
 from koalapy.coallocation.stop import held_at_barriers
 from koalapy.core.wait_queue import in_order
 from koalapy.engine import Engine
@@ -107,7 +107,7 @@ def explain(engine: Engine, now: Instant, work: Work, placement: PlacementPolicy
         )
     if job.state is not JobState.WAITING:
         return Explanation(job, clusters, troubles, suspends=_suspended_for(engine, job))
-    without = excluded_clusters(now, job)
+    without = closed_clusters(now, job, summaries)
     lacks = [lack for lack in engine.explain(now, job.id) if lack.cluster not in without]
     waiting = [each.id for each in in_order(engine.records.jobs.values())]
     return Explanation(

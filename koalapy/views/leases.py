@@ -165,7 +165,11 @@ def leases_held(
 def _here(neighbours: Iterable[Neighbour], borrow: Borrow | None) -> Mapping[str, LeasedCluster]:
     return {
         lease_cluster(record.name, each.number): LeasedCluster(
-            record.name, each.number, lease_network(borrow, record.name, each.number, each.length), each.sweeps
+            record.name,
+            each.number,
+            lease_network(borrow, record.name, each.number, each.length),
+            each.sweeps,
+            each.isolation,
         )
         for record in neighbours
         for each in record.leases

@@ -9,6 +9,7 @@ from koalapy.model.units import SECOND, Duration
 EXECUTABLE = "./program"
 WAITING = "sleep"  # the program of a pilot that holds a lease, with its seconds
 MISSING = "./missing"  # an executable that no attempt has, which a node finds out before its barrier
+AT_HOME = "/home/me/program"  # an executable that no lease has
 
 
 class Behaviour(NamedTuple):
@@ -60,7 +61,7 @@ def program_plan_of(program: dict[str, Any]) -> ProgramPlan:
         return ProgramPlan(True)
     if program["executable"] == WAITING:
         return ProgramPlan(True, Duration(int(program["arguments"][0]) * SECOND))
-    if program["executable"] != EXECUTABLE:
+    if program["executable"] not in (EXECUTABLE, AT_HOME):
         return ProgramPlan(False)
     behaviour = behaviour_of(program["arguments"])
     return ProgramPlan(True, *behaviour)

@@ -58,6 +58,7 @@ from koalapy.coallocation import (
     clusters,
     completion,
     event_origin,
+    lenders,
     make_room,
     pruning,
     refusals,
@@ -87,7 +88,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.events import ClusterLeft, ClusterMeasured, LeaseEnded
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
-from koalapy.model.lease import LeaseState
+from koalapy.model.lease import LeaseState, lease_of_cluster
 from koalapy.model.matching import Verdict
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.settings import Preempt, PreemptBy, Settings
@@ -125,6 +126,7 @@ AWAY = {"cluster_down": 4, "kcm_killed": 2, "relay_cut": 3, "node_cut_off": 3}
 CUTS = {"connection_cut": 4, "kcm_killed": 1}
 STREAMING = {"submit": 2, "submit_many": 0, "cancel": 0, "release": 0, "open_stream": 4, "lose_chunks": 4}
 UNSERVED = {"barrier_never_reached": 3, "cluster_down": 2, "wrapper_killed": 4, "job_pending_for_ever": 2}
+AT_HOME = {"submit_at_home": 20}
 JOB_ACTIONS = {"submit": 12, "submit_many": 3, "cancel": 2, "release": 1}
 
 
@@ -869,6 +871,29 @@ def _parameters_stay_on_a_lease_that_is_over() -> Any:
     return patch.object(engine, "REACTIONS", {**engine.REACTIONS, ClusterLeft: left})
 
 
+def _a_failure_on_a_lease_ends_the_job() -> Any:
+    return patch.object(lenders, "leave_out", lambda core, now, job, attempt, reason: False)
+
+
+def _a_lender_is_not_left_out() -> Any:
+    """Only the one lease is excluded."""
+    real = lenders.leave_out
+
+    def leave_out(core: Core, now: Instant, job: Any, attempt: Any, reason: Any) -> bool:
+        lease = lease_of_cluster(attempt.cluster)
+        before = None if lease is None else core.neighbours.records[lease[0]].refusals
+        left_out = real(core, now, job, attempt, reason)
+        if lease is not None and before is not None:
+            core.neighbours.change(lease[0], refusals=before)
+        return left_out
+
+    return patch.object(lenders, "leave_out", leave_out)
+
+
+def _later_leases_of_a_lender_are_not_closed() -> Any:
+    return patch.object(lenders, "keep_out", lambda core, now, lender, cluster: None)
+
+
 MUTANTS = (
     Mutant(
         "every wrapper wins the start lock",
@@ -1371,6 +1396,23 @@ MUTANTS = (
         sites=2,
     ),
     Mutant("requests are not remembered", _requests_are_not_remembered, (P.SERVED,), UNSERVED, sites=5),
+    Mutant(
+        "a failure on a lease ends the job",
+        _a_failure_on_a_lease_ends_the_job,
+        (P.LEFT_OUT,),
+        HARDLY_ANY,
+        AT_HOME,
+        sites=2,
+    ),
+    Mutant("a lender is not left out", _a_lender_is_not_left_out, (P.LEFT_OUT,), HARDLY_ANY, AT_HOME, sites=2),
+    Mutant(
+        "later leases of a lender are not closed",
+        _later_leases_of_a_lender_are_not_closed,
+        (P.LEFT_OUT,),
+        HARDLY_ANY,
+        AT_HOME,
+        sites=2,
+    ),
 )
 
 

@@ -64,7 +64,8 @@ class Site(Play):
             name, record = lease.name, self.record(lease.lender)
             found = [each for each in record.leases if each.number == lease.number and not each.lent]
             self.sizes[name] = found[0].processors
-            self.apply(ClusterJoined(settings=ClusterSettings(name=name, batch="allocation", network=lease.network)))
+            settings = ClusterSettings(name=name, batch="allocation", network=lease.network, isolation=lease.isolation)
+            self.apply(ClusterJoined(settings=settings))
             self.apply(ClusterConnected(cluster=name, version="1"))
             self.apply(self.measurement(name))
 

@@ -5,13 +5,18 @@ from dataclasses import replace
 
 from koalapy.chaos.promises.watch import Watch
 from koalapy.chaos.violation import Promise, promise
+from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change
 from koalapy.model.ended_lease import Charged, charges
-from koalapy.model.identity import JobId, attempt_of
+from koalapy.model.errors import Reason
+from koalapy.model.identity import AttemptId, JobId, attempt_of
+from koalapy.model.job import Job, Outcome
 from koalapy.model.lease import Lease, LeaseState, Origin, lease_cluster, lease_of_cluster
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.settings import Settings
+from koalapy.model.states import JobState
 from koalapy.store.contract import Store
+from koalapy.world.behaviour import AT_HOME
 from koalapy.world.leases import Held, Use
 from koalapy.world.program_log import LogEntry
 from koalapy.world.sites import SimSites
@@ -107,9 +112,11 @@ class Leases:
         self._served: dict[tuple[str, Origin], tuple[str, int]] = {}
         self._pilots: dict[tuple[str, str, int], JobId] = {}  # that serve each request
         self._holders: dict[tuple[str, JobId], tuple[str, int]] = {}  # of each pilot the lease that it holds
+        self._unsuited = {name: Unsuited(name) for name in sites.worlds}
 
     def committed(self, site: str, change: Change) -> None:
-        """Check the leases that have changed at a site."""
+        """Check the leases that have changed at a site, and the jobs on them."""
+        self._unsuited[site].committed(change)
         for record in change.neighbours:
             before = {key: each for key, each in self._leases[site].items() if key[0] == record.name}
             after = _sides(record)
@@ -226,6 +233,54 @@ class Leases:
             promise(len(uses) == 1, Promise.POOL, "the pilot", held.tag, "of", held.site, "is the clusters", *uses)
             first = clusters.setdefault(uses[0], held)
             promise(first is held, Promise.POOL, uses[0].cluster, "leads to", first.tag, "and", held.tag)
+
+
+class Unsuited:
+    """The jobs of one site that leases could not run, with the lenders of these."""
+
+    def __init__(self, site: str) -> None:
+        self._site = site
+        self._next: dict[str, int] = {}  # by neighbour, the number of the next request to it
+        self._left_out: dict[tuple[JobId, str], tuple[int, frozenset[AttemptId]]] = {}
+
+    def committed(self, change: Change) -> None:
+        """Check that no such failure has ended a job, and that no lender of such a lease serves it again."""
+        for record in change.neighbours:
+            self._next[record.name] = record.next_lease
+            for lease in [] if record.gone else record.leases:
+                self._check_request(record.name, lease)
+        for job in change.jobs:
+            for attempt in job.present:
+                self._check_attempt(attempt)
+            self._note(job)
+
+    def _note(self, job: Job) -> None:
+        """Note the lender of a lease that could not run the job, once the job gives its claim back for that."""
+        failed = next((each for each in job.present if job.reason is not None and _is_unsuited(each, job.reason)), None)
+        lease = None if failed is None else lease_of_cluster(failed.cluster)
+        if lease is None:
+            return
+        promise(job.state is not JobState.FAILED, Promise.LEFT_OUT, job.id, "of", self._site, "failed on", failed)
+        if job.outcome is Outcome.GIVE_BACK:
+            known = frozenset([each.id for each in job.present])
+            self._left_out.setdefault((job.id, lease[0]), (self._next.get(lease[0], 1), known))
+
+    def _check_request(self, neighbour: str, lease: Lease) -> None:
+        found = None if lease.job is None else self._left_out.get((lease.job, neighbour))
+        again = found is not None and not lease.lent and lease.number >= found[0]
+        promise(not again, Promise.LEFT_OUT, neighbour, "is asked again by", self._site, "for", lease.job)
+
+    def _check_attempt(self, attempt: Attempt) -> None:
+        lease = lease_of_cluster(attempt.cluster)
+        found = None if lease is None else self._left_out.get((attempt.id.job, lease[0]))
+        again = found is not None and attempt.id not in found[1] and attempt.request.cluster is None
+        promise(not again, Promise.LEFT_OUT, attempt.id, "of", self._site, "is on", attempt.cluster)
+
+
+def _is_unsuited(attempt: Attempt, reason: Reason) -> bool:
+    """Return whether the reason is that the cluster of the attempt, which names none, has not got its program."""
+    here = reason.message.startswith(f"{attempt.cluster}: ") and AT_HOME in reason.message
+    return here and attempt.request.cluster is None and not attempt.request.optional
 
 
 def _is_given_back(lease: Lease) -> bool:

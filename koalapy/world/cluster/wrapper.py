@@ -21,9 +21,10 @@ from koalapy_adapters.wrapper.relay_line import RelayLine
 from koalapy_adapters.wrapper.session import WrapperSession
 from koalapy_adapters.wrapper.stream_routes import StreamRoutes
 
+from koalapy.model.lease import lease_of_cluster
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.world.agenda import ScheduledCall
-from koalapy.world.behaviour import program_plan_of
+from koalapy.world.behaviour import AT_HOME, program_plan_of
 from koalapy.world.cluster.agent import SimAgent
 from koalapy.world.cluster.agents import LINE, SimAgents
 from koalapy.world.cluster.batch_job import SimBatchJob
@@ -179,7 +180,9 @@ class SimWrapper(Process):
                 first += each.processes
         self.handle(events.Claimed(nodes))
         failed = failure_texts.no_executable(program["executable"], "does not exist", "Stage it in.")
-        captured = events.EnvironmentCaptured() if plan.found else events.PreparationFailed(failed)
+        away = program["executable"] == AT_HOME and lease_of_cluster(self.environment.cluster) is not None
+        found = plan.found and not away
+        captured = events.EnvironmentCaptured() if found else events.PreparationFailed(failed)
         self.after(between(self._rng, *_LOGIN), lambda: self.handle(captured))
 
     def _agent(self, node: SimNode, processes: int) -> SimAgent:

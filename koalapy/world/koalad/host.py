@@ -59,7 +59,11 @@ def pilot_settings(job: Job) -> ClusterSettings:
 def lease_settings(lease: LeasedCluster) -> ClusterSettings:
     """Return the settings of the cluster that a lease is, as `koalapy.config.pilots` gives them."""
     return ClusterSettings(
-        name=lease.name, batch="local", network=lease.network, scavenge=Scavenge(off=not lease.sweeps)
+        name=lease.name,
+        batch="local",
+        network=lease.network,
+        scavenge=Scavenge(off=not lease.sweeps),
+        isolation=lease.isolation,
     )
 
 
