@@ -60,7 +60,8 @@ class Neighbour:
 
     `leases`: those over this link, both ways, and the requests for them. `refusals`: why it did not serve jobs that
     wait here. `next_lease`: the number of the next request to it. `lent`, `borrowed`: processor-microseconds of the
-    leases that are over.
+    leases that are over. `given_up`: borrowed leases that are over without its report, the newest ones; it may charge
+    for each once.
     """
 
     name: str
@@ -77,3 +78,4 @@ class Neighbour:
     lent: int = 0
     borrowed: int = 0
     counts: LinkCounts = LinkCounts()
+    given_up: tuple[Lease, ...] = ()

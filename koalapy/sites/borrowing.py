@@ -45,6 +45,7 @@ _SURELY_OVER = Duration(10 * MINUTE)  # after its end, if the lender does not re
 _KEEPS_PLACE = "It keeps its position in the queue; nothing is counted."
 TAKEN_BACK = ("lease_ended", "revoked", "closed")  # codes of ends that are the lender's will, and no job's failure
 _MOST_JOBS = 100  # at the head of the queue, for which neighbours are asked
+_MOST_GIVEN_UP = 100  # leases of a neighbour that are over without its report
 _BUSY = "busy"  # the code of a lender that has too few processors
 _LONGEST = Duration(3650 * DAY)  # that a lease may last, whatever its lender states
 _NO_ANSWER_IN_TIME = Reason("no_answer", "transient", "It did not answer in time.", "It is asked again.")
@@ -89,17 +90,22 @@ def on_offered(core: Core, now: Instant, event: LeaseOffered) -> None:
     if lease is None:
         core.records.command(ReturnLease(neighbour=event.neighbour, lease=event.lease))
         return
+    length = max(1, event.length)
     if lease.state is not LeaseState.ASKED:
+        if not _is_offered(lease):  # its cancellation is on the way: it may be charged for until then
+            core.neighbours.put_lease(event.neighbour, replace(lease, length=length))
+            if lease.beyond is not None:
+                passing.offered_late(core, lease, replace(event, length=length))
         return
     counts.granted(core, event.neighbour)
     lasts = min(event.lasts, _LONGEST)
     if lasts < event.lasts:
         counts.misbehaved(core, event.neighbour, counts.TOO_LONG)
     if lease.beyond is not None:
-        passing.offered(core, now, event.neighbour, lease, lasts, event)
+        passing.offered(core, now, event.neighbour, lease, lasts, replace(event, length=length))
         return
     bound = replace(
-        lease, state=LeaseState.BOUND, bound_at=now, ends_at=Instant(now + lasts), length=event.length,
+        lease, state=LeaseState.BOUND, bound_at=now, ends_at=Instant(now + lasts), length=length,
         isolation=event.isolation,
     )  # fmt: skip
     core.neighbours.put_lease(event.neighbour, bound)
@@ -110,20 +116,23 @@ def on_offered(core: Core, now: Instant, event: LeaseOffered) -> None:
 
 
 def on_ended(core: Core, now: Instant, event: LeaseEnded) -> None:
-    """Note the charge, also of a lease that was given up. The cluster of the lease leaves the grid now, if any."""
+    """Note the charge, also of a lease that was given up. The cluster of the lease leaves the grid now, if any.
+
+    An end that this site cannot know of is counted as misbehaviour, and costs nothing.
+    """
     neighbours = core.neighbours
     lease = neighbours.lease(event.neighbour, event.lease, lent=False)
-    if lease is not None and event.charge > lease.processors * (now - lease.asked_at + MINUTE):
-        counts.misbehaved(core, event.neighbour, counts.OVERCHARGED)
-    if lease is not None and _is_early(now, lease):
-        counts.misbehaved(core, event.neighbour, counts.ENDED_EARLY)
-    accounts.close_borrowed(
-        core, now, event.neighbour, lease or _forgotten(now, event.lease), event.charge, event.reason
-    )
-    if lease is None:
+    if lease is None or lease.state is LeaseState.OVER:
+        _close_given_up(core, now, event)
         return
+    if not _is_offered(lease):
+        counts.misbehaved(core, event.neighbour, counts.BAD_END)
+    charge = _admitted_charge(core, now, event, lease)
+    if _is_early(now, lease):
+        counts.misbehaved(core, event.neighbour, counts.ENDED_EARLY)
+    accounts.close_borrowed(core, now, event.neighbour, lease, charge, event.reason)
     if lease.beyond is not None:
-        passing.ended(core, now, event.neighbour, lease, event.charge, event.reason)
+        passing.ended(core, now, event.neighbour, lease, charge, event.reason)
         return
     if event.reason.code in TAKEN_BACK and lease.state is LeaseState.BOUND and lease.revoked_until is None:
         _vacate(core, now, event.neighbour, lease)
@@ -201,9 +210,29 @@ def _is_early(now: Instant, lease: Lease) -> bool:
     return kept and lease.ends_at is not None and now < lease.ends_at - MINUTE
 
 
-def _forgotten(now: Instant, number: int) -> Lease:
-    """Return a lease of this number of which nothing is known any more but its end."""
-    return Lease(number=number, lent=False, job=None, processors=0, state=LeaseState.OVER, asked_at=now)
+def _close_given_up(core: Core, now: Instant, event: LeaseEnded) -> None:
+    """Note the charge for a lease that was given up before its end was reported, once."""
+    record = core.neighbours.records[event.neighbour]
+    lease = next((each for each in record.given_up if each.number == event.lease), None)
+    if lease is None:
+        counts.misbehaved(core, event.neighbour, counts.BAD_END)
+        return
+    others = tuple([each for each in record.given_up if each is not lease])
+    core.neighbours.change(event.neighbour, given_up=others)
+    charge = _admitted_charge(core, now, event, lease)
+    accounts.close_borrowed(core, now, event.neighbour, lease, charge, event.reason)
+
+
+def _admitted_charge(core: Core, now: Instant, event: LeaseEnded, lease: Lease) -> int:
+    """Return the charge for a lease: nothing if it was never offered, and no more than the time that has passed."""
+    most = lease.processors * (now - lease.asked_at + MINUTE) if _is_offered(lease) else 0
+    if event.charge > most:
+        counts.misbehaved(core, event.neighbour, counts.OVERCHARGED)
+    return min(event.charge, most)
+
+
+def _is_offered(lease: Lease) -> bool:
+    return lease.length > 0
 
 
 # ---- the step
@@ -240,6 +269,8 @@ def _follow(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
             give_back(core, now, neighbour, lease)
     elif lease.ends_at is not None and now >= lease.ends_at + _SURELY_OVER:
         _note_lost(core, now, neighbour, lease, _NO_END)
+        given_up = core.neighbours.records[neighbour].given_up[1 - _MOST_GIVEN_UP :]
+        core.neighbours.change(neighbour, given_up=(*given_up, lease))
         core.neighbours.put_lease(neighbour, replace(lease, state=LeaseState.OVER))
     elif lease.state is LeaseState.BOUND and lease.beyond is None and _is_to_return(core, now, cluster, lease):
         give_back(core, now, neighbour, lease)

@@ -16,6 +16,7 @@ FREE_WRONG = "free_wrong"
 ENDED_EARLY = "ended_early"
 NOT_RETURNED = "not_returned"
 OVERCHARGED = "overcharged"
+BAD_END = "bad_end"
 TOO_LONG = "too_long"
 
 

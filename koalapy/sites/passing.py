@@ -86,8 +86,19 @@ def offered(core: Core, now: Instant, neighbour: str, ours: Lease, lasts: Durati
     passed = replace(lent, state=LeaseState.BOUND, bound_at=now, ends_at=ends_at, length=length)
     core.neighbours.put_lease(name, passed)
     counts.granted_here(core, name)
+    _offer(core, name, lent.number, lasts, event)
+
+
+def offered_late(core: Core, ours: Lease, event: LeaseOffered) -> None:
+    """Let the neighbour know of a lease that was bound before its cancellation came there: it will be charged for."""
+    name, lent = _lent(core, ours)
+    if lent is not None:
+        _offer(core, name, lent.number, Duration(0), event)
+
+
+def _offer(core: Core, neighbour: str, number: int, lasts: Duration, event: LeaseOffered) -> None:
     offer = OfferLease(
-        neighbour=name, lease=lent.number, lasts=lasts, length=length + 1, isolation=event.isolation
+        neighbour=neighbour, lease=number, lasts=lasts, length=event.length + 1, isolation=event.isolation
     )  # fmt: skip
     core.records.command(offer)
 

@@ -9,7 +9,7 @@ from site_play import BORROWER, LENDER, Site, Sites
 
 from koalapy.model.commands import DelegateRequest, EndLease, OfferLease, RejectRequest, RevokeLease
 from koalapy.model.errors import Reason
-from koalapy.model.events import CancelRequested, LeaseEndRequested, NeighbourLost
+from koalapy.model.events import CancelRequested, LeaseEnded, LeaseEndRequested, NeighbourLost
 from koalapy.model.identity import JobId
 from koalapy.model.lease import Borrow, Lend, Origin
 from koalapy.model.neighbour import LinkCounts, RequestCounts
@@ -156,9 +156,58 @@ def test_a_lenders_end_of_a_lease_is_looked_at(charge: int, returned: bool, coun
         pair.delft.apply(LeaseEndRequested(neighbour="lyon", lease=1, lent=False, reason=ENDED))
     pair.answered(EndLease(neighbour="delft", lease=1, charge=charge, reason=ENDED))
     assert pair.of_lyon.misbehaved == counted
-    assert pair.delft.record("lyon").borrowed == charge
-    pair.answered(EndLease(neighbour="delft", lease=9, charge=1 << 53, reason=ENDED))
-    assert pair.delft.record("lyon").borrowed == 1 << 53  # no larger number can be stored
+    borrowed = pair.delft.record("lyon").borrowed
+    assert borrowed == charge if charge <= HOUR else 40 * 10 * MINUTE < borrowed < 40 * 13 * MINUTE
+
+
+def test_the_end_of_a_lease_that_never_was_costs_nothing_and_is_counted() -> None:
+    pair = Pair()
+    for number in (1, 9, 1 << 40):
+        pair.answered(EndLease(neighbour="delft", lease=number, charge=1 << 53, reason=ENDED))
+    assert pair.of_lyon.misbehaved == (("bad_end", 3),)
+    assert pair.delft.record("lyon").borrowed == 0
+
+
+def test_the_end_of_a_lease_is_entered_once() -> None:
+    pair = Pair()
+    pair.bound()
+    pair.let_pass(10 * MINUTE)
+    for _ in range(3):
+        pair.answered(EndLease(neighbour="delft", lease=1, charge=HOUR, reason=ENDED))
+    assert pair.delft.record("lyon").borrowed == HOUR
+    assert dict(pair.of_lyon.misbehaved)["bad_end"] == 2
+
+
+def test_a_request_that_was_taken_back_before_an_offer_costs_nothing() -> None:
+    pair = Pair()
+    job = pair.ask()
+    pair.delft.apply(CancelRequested(job))
+    pair.delft.apply(after=Duration(3 * SECOND))
+    pair.answered(EndLease(neighbour="delft", lease=1, charge=HOUR, reason=ENDED))
+    assert pair.delft.record("lyon").borrowed == 0
+    assert dict(pair.of_lyon.misbehaved) == {"bad_end": 1, "overcharged": 1}
+
+
+@pytest.mark.parametrize("charge", [HOUR, 1 << 53])
+def test_a_lease_that_was_given_up_may_be_charged_for_once_and_no_more_than_its_time(charge: int) -> None:
+    pair = Pair()
+    pair.bound()
+    pair.lose(pair.delft, pair.lyon)
+    pair.delft.apply(after=Duration(3 * HOUR))
+    pair.delft.follow()
+    pair.delft.apply(after=MINUTE)
+    assert [each.number for each in pair.delft.record("lyon").given_up] == [1]
+    assert not pair.delft.leases()
+    record = pair.delft.record("lyon")
+    assert load_neighbour(dump_neighbour(record)) == record
+    for number in (100, 101):
+        pair.delft.apply(
+            LeaseEnded(neighbour="lyon", instance="store-lyon", number=number, lease=1, charge=charge, reason=ENDED)
+        )
+    borrowed = pair.delft.record("lyon").borrowed
+    assert borrowed == HOUR if charge == HOUR else 40 * 3 * HOUR < borrowed < 40 * 4 * HOUR
+    assert dict(pair.of_lyon.misbehaved)["bad_end"] == 1
+    assert pair.delft.record("lyon").given_up == ()
 
 
 def test_a_borrower_that_keeps_a_lease_beyond_its_notice_is_counted() -> None:
