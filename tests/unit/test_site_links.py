@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -376,11 +377,59 @@ def test_a_flood_of_connections_is_refused_and_does_not_keep_a_neighbour_out(hos
     channel.close()
 
 
+def test_one_address_and_one_network_have_a_share_each() -> None:
+    assert listener.prefix_of("192.0.2.77") == listener.prefix_of("::ffff:192.0.2.1") == "192.0.2.0/24"
+    assert listener.prefix_of("2001:db8:0:1:2::3") == listener.prefix_of("2001:db8:0:1::") == "2001:db8:0:1::/64"
+    assert listener.prefix_of("fe80::1%eth0") == "fe80::/64"
+
+
+def test_the_oldest_stranger_of_the_largest_share_makes_room() -> None:
+    strangers = listener.Strangers()
+    OPENED.append(socket.socket())
+
+    def enter(address: str) -> listener.Stranger | None:
+        return strangers.enter(listener.Stranger(OPENED[-1], address))
+
+    assert [enter("192.0.2.1") for _ in range(8)] == [None] * 8
+    dropped = enter("192.0.2.1")
+    assert dropped is not None
+    assert dropped.dropped
+    of_network = [enter(f"192.0.2.{2 + number % 200}") for number in range(40)]
+    assert of_network[:24] == [None] * 24
+    assert {each.address for each in of_network[24:31] if each} == {"192.0.2.1"}, "that address has most of them"
+    others = [enter(f"198.51.{number}.1") for number in range(224)]
+    assert others == [None] * 224
+    last = enter("203.0.113.1")
+    assert last is not None
+    assert last.address.startswith("192.0.2."), "that network has most of them"
+
+
+def test_a_neighbour_comes_in_beside_a_flood_of_half_open_connections_from_many_addresses(hostile: Hostile) -> None:
+    ended, open_ones = threading.Event(), list[socket.socket]()
+
+    def flood() -> None:
+        for number in count():
+            if ended.wait(1 / 70):
+                break
+            with suppress(OSError):
+                open_ones.append(plain(hostile.site, f"127.{number % 50}.{number // 7 % 250}.{1 + number % 11}"))
+
+    flooding = threading.Thread(target=flood)
+    flooding.start()
+    try:
+        until(lambda: len(open_ones) > 64)
+        channel = hostile.greet()  # each try has 10 s
+        until(lambda: hostile.site.is_connected("lyon"))
+        channel.close()
+    finally:
+        ended.set()
+        flooding.join()
+
+
 def test_a_flood_from_many_addresses_ends_with_its_time_outs(hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "_HELLO_S", 1.0)
     for number in range(100):
         plain(hostile.site, f"127.0.1.{1 + number // 5}")
-    hostile.counts("flood")
     hostile.counts("slow")
 
     def greeted() -> TlsChannel | None:

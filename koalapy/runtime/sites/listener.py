@@ -4,9 +4,10 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address, ip_network
 
 import structlog
 from koalapy_adapters.frames import HEADER, FrameError, from_payload
@@ -21,8 +22,9 @@ from koalapy.runtime.sites.tls import TlsChannel, Untrusted, handshake
 
 _LOG = structlog.get_logger()
 _HELLO_S = 10.0  # from the connection to the hello
-_MOST_AT_ONCE = 64  # connections without a hello yet
-_MOST_OF_ONE = 8  # of them from one address, so that one host keeps no neighbour out
+_MOST_AT_ONCE = 256  # connections without a hello yet
+_MOST_OF_PREFIX = 32  # of them from one network: IPv4 /24, IPv6 /64
+_MOST_OF_ONE = 8  # of them from one address
 _HELLO_BYTES = 1 << 14
 GIVEN_UP = "given_up"  # no refusal: the neighbour has a session already
 _LOG_EVERY_S = 60.0  # between two lines about one kind of refusal and one address
@@ -65,6 +67,76 @@ class RefusalCounts:
             return [self._kinds[kind] for kind in sorted(self._kinds)]
 
 
+class Stranger:
+    """A connection without a hello yet. `dropped`: why it was cut off to make room; "" while it was not."""
+
+    def __init__(self, connection: socket.socket, address: str) -> None:
+        self.connection, self.address, self.prefix = connection, address, prefix_of(address)
+        self.dropped = ""
+
+
+class Strangers:
+    """The connections without a hello yet. A new one always finds room: the oldest one where there are most is dropped.
+
+    So a flood drops its own connections, and a neighbour has the time until as many others have come.
+    Any thread may use it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all: dict[Stranger, None] = {}  # the oldest first
+
+    def enter(self, new: Stranger) -> Stranger | None:
+        """Add a connection. Returns the one that was dropped for it, whose socket is shut down; None if none was."""
+        with self._lock:
+            dropped = self._one_to_drop(new)
+            if dropped is not None:
+                del self._all[dropped]
+                with suppress(OSError):
+                    dropped.connection.shutdown(socket.SHUT_RDWR)
+            self._all[new] = None
+            return dropped
+
+    def leave(self, stranger: Stranger) -> None:
+        """Remove a connection that is identified, or has ended."""
+        with self._lock:
+            self._all.pop(stranger, None)
+
+    def _one_to_drop(self, new: Stranger) -> Stranger | None:
+        from_there = [each for each in self._all if each.address == new.address]
+        if len(from_there) >= _MOST_OF_ONE:
+            return _dropped(from_there[0], f"{_MOST_OF_ONE} later ones from there have not identified themselves yet.")
+        nearby = [each for each in self._all if each.prefix == new.prefix]
+        if len(nearby) >= _MOST_OF_PREFIX:
+            why = f"{_MOST_OF_PREFIX} later ones of its network have not identified themselves yet."
+            return _dropped(_oldest_of_most(nearby, lambda each: each.address), why)
+        if len(self._all) >= _MOST_AT_ONCE:
+            why = f"{_MOST_AT_ONCE} later ones have not identified themselves yet."
+            return _dropped(_oldest_of_most(self._all, lambda each: each.prefix), why)
+        return None
+
+
+def prefix_of(address: str) -> str:
+    """Return the network that shares its room with this address: IPv4 /24, IPv6 /64."""
+    found = ip_address(address.partition("%")[0])
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    return str(ip_network((found, 24 if found.version == 4 else 64), strict=False))
+
+
+def _oldest_of_most(strangers: Iterable[Stranger], group: Callable[[Stranger], str]) -> Stranger:
+    """Return the oldest one of the groups that are largest."""
+    all_of_them = list(strangers)
+    sizes = Counter(map(group, all_of_them))
+    most = max(sizes.values())
+    return next(each for each in all_of_them if sizes[group(each)] == most)
+
+
+def _dropped(stranger: Stranger, why: str) -> Stranger:
+    stranger.dropped = why
+    return stranger
+
+
 class Listener:
     """Accepts connections on one address. `names`: the neighbours by pin. `arrived` serves a neighbour's connection.
 
@@ -80,8 +152,7 @@ class Listener:
         refused: RefusalCounts,
     ) -> None:
         self._identity, self._names, self._arrived, self._refused = identity, names, arrived, refused
-        self._lock = threading.Lock()
-        self._undecided: Counter[str] = Counter()  # connections without a hello yet, by address
+        self._strangers = Strangers()
         host, port = address
         try:
             self._socket = socket.create_server(
@@ -113,54 +184,40 @@ class Listener:
                     return
                 time.sleep(0.1)  # no file descriptors, perhaps
                 continue
-            if (why := self._enter(address[0])) is not None:
-                connection.close()
-                self._refused.add("flood", address[0], why)
-                continue
-            threading.Thread(target=self._greet, args=(connection, address[0]), daemon=True).start()
+            stranger = Stranger(connection, address[0])
+            if (dropped := self._strangers.enter(stranger)) is not None:
+                self._refused.add("flood", dropped.address, dropped.dropped)
+            threading.Thread(target=self._greet, args=(stranger,), daemon=True).start()
 
-    def _enter(self, address: str) -> str | None:
-        """Count a connection until `_leave`. Returns why there is no room for it; None if there is."""
-        with self._lock:
-            if self._undecided[address] >= _MOST_OF_ONE:
-                return f"{_MOST_OF_ONE} others from there have not identified themselves yet."
-            if self._undecided.total() >= _MOST_AT_ONCE:
-                return f"{_MOST_AT_ONCE} others have not identified themselves yet."
-            self._undecided[address] += 1
-            return None
-
-    def _leave(self, address: str) -> None:
-        with self._lock:
-            self._undecided[address] -= 1
-            if not self._undecided[address]:
-                del self._undecided[address]
-
-    def _greet(self, connection: socket.socket, address: str) -> None:
+    def _greet(self, stranger: Stranger) -> None:
         """Find out who it is, within the time-out; then serve the connection, or refuse it."""
+        connection = stranger.connection
         try:
             try:
                 channel, name, hello = self._identified(connection)
             finally:
-                self._leave(address)
+                self._strangers.leave(stranger)
         except Untrusted as error:
-            connection.close()
-            if error.kind != GIVEN_UP:
-                self._refused.add(error.kind, address, error.sentence)
+            self._refuse(stranger, error.kind, error.sentence)
             return
         except TimeoutError:
-            connection.close()
-            self._refused.add("slow", address, f"It did not identify itself within {_HELLO_S:.0f} s.")
+            self._refuse(stranger, "slow", f"It did not identify itself within {_HELLO_S:.0f} s.")
             return
         except OSError as error:
-            connection.close()
-            self._refused.add("cut", address, f"It went away before it identified itself ({error}).")
+            self._refuse(stranger, "cut", f"It went away before it identified itself ({error}).")
             return
         try:
             self._arrived(name, channel, hello)
         except KoalaError as error:
-            self._refused.add("not_ready", address, str(error))
+            self._refused.add("not_ready", stranger.address, str(error))
         finally:
             channel.close()
+
+    def _refuse(self, stranger: Stranger, kind: str, sentence: str) -> None:
+        """Close a connection and count its refusal, unless it was dropped and counted before."""
+        stranger.connection.close()
+        if kind != GIVEN_UP and not stranger.dropped:
+            self._refused.add(kind, stranger.address, sentence)
 
     def _identified(self, connection: socket.socket) -> tuple[TlsChannel, str, SiteHello]:
         """Return the channel, the neighbour's name and its hello. Raises Untrusted and OSError."""
