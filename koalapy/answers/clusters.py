@@ -28,6 +28,8 @@ class Cluster(TypedDict):
     """Processors of attempts that the newest measurement does not show yet."""
     unit: str | None
     """Core or thread."""
+    walltime_limit_s: float | None
+    """The longest walltime of a batch job in its queue; null: none is known. The time at the barrier counts too."""
     age_s: float | None
     reason: str | None
     """Why no job is placed there."""

@@ -8,10 +8,10 @@ from koalapy.model.commands import LauncherWork, SubmitAttempt
 from koalapy.model.events import AttemptSubmitted, SubmissionFailed
 from koalapy.model.facts import Ended
 from koalapy.model.request import Request
+from koalapy.model.settings import WALLTIME_MARGIN
 from koalapy.model.states import AttemptState, Ending
-from koalapy.model.units import MINUTE, Duration, Instant
+from koalapy.model.units import Duration, Instant
 
-WALLTIME_MARGIN = MINUTE
 BARRIER_MARGIN = Duration(WALLTIME_MARGIN // 2)  # between koalad's time-out and the instant at which wrappers leave
 
 
@@ -35,7 +35,7 @@ def submit(
             attempt=attempt.id,
             components=len(files.components),
             request=attempt.request,
-            walltime=Duration(attempt.request.walltime + core.settings.barrier_timeout + WALLTIME_MARGIN),
+            walltime=Duration(attempt.request.walltime + core.settings.beside_program),
             barrier_timeout=Duration(core.settings.barrier_timeout + BARRIER_MARGIN),
             stage_in=files.stage_in,
             directory=files.directory,

@@ -11,6 +11,7 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.isolated import beyond_isolation
 from koalapy.model.lease import beyond_pilots
 from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.units import Duration
 from koalapy.policies.placement import IdleCluster
 
 
@@ -34,6 +35,7 @@ class Availability:
         self.most_backlog = 0
         self.unmeasured = False
         self._most: dict[str, int] = {}
+        self._limits: dict[str, Duration] = {}
         sizes: list[tuple[str, ClusterSettings, object]] = []
         for summary in self.summaries:
             name, state = summary.name, summary.state
@@ -41,7 +43,10 @@ class Availability:
                 sizes.append((name, summary.settings, None))
                 self.unmeasured = self.unmeasured or summary.unmeasured
                 continue
-            sizes.append((name, summary.settings, (summary.size, summary.whole, summary.size_known)))
+            limit = summary.walltime_limit
+            sizes.append((name, summary.settings, (summary.size, summary.whole, summary.size_known, limit)))
+            if limit is not None:
+                self._limits[name] = limit
             self.usable[name], self.idle[name] = summary, summary.idle
             self.most_backlog = max(self.most_backlog, backlog_left(summary))
             if state is not None and state.largest_idle is not None:
@@ -112,9 +117,22 @@ class Availability:
         found = self._demands.get(key)
         if found is None:
             found = self._demands[key] = demand(component, self.usable.values())
+        if self._limits and (short := self._too_short(component)):
+            found = {name: needed for name, needed in found.items() if name not in short}
         if self._most:
             return {name: needed for name, needed in found.items() if needed <= self._most.get(name, needed)}
         return found
+
+    def too_short(self, request: Request) -> tuple[frozenset[str], ...]:
+        """Return, for each component, the clusters whose queues do not take its walltime; empty if none has a limit.
+
+        Requests of one shape have one answer if they have the same of these too.
+        """
+        return tuple([self._too_short(each) for each in request.components]) if self._limits else ()
+
+    def _too_short(self, component: ComponentRequest) -> frozenset[str]:
+        asked = component.queue_walltime
+        return frozenset([name for name, limit in self._limits.items() if asked is not None and asked > limit])
 
     def networks(self, request: Request) -> list["Availability"]:
         """Return one availability for each network; all components must be placed within one of them.
@@ -162,7 +180,7 @@ class Availability:
             left.idle[name] = summary.idle
         left.most_idle = max(left.idle.values(), default=0)
         left.most_backlog = max([0, *map(backlog_left, left.usable.values())]) if patient else self.most_backlog
-        left._most, left._slots, left.unmeasured = self._most, {}, self.unmeasured
+        left._most, left._limits, left._slots, left.unmeasured = self._most, self._limits, {}, self.unmeasured
         left._share(self)
         return left
 

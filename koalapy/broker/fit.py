@@ -11,6 +11,9 @@ from koalapy.model.errors import Reason
 from koalapy.model.isolated import beyond_isolation, why_not_isolated
 from koalapy.model.lease import beyond_pilots, is_held, lease_of_cluster
 from koalapy.model.request import ComponentRequest
+from koalapy.model.units import format_duration
+
+WALLTIME_LIMIT = "walltime_limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ def misfit(component: ComponentRequest, summary: ClusterSummary, *, now: bool = 
         return summary.trouble
     if (lacks := _held_misfit(component, summary)) is not None:
         return lacks
+    if (reason := too_long(component, summary)) is not None:
+        return reason
     needed = processors_taken(component, summary.settings)
     if needed > summary.largest:
         return _too_large(summary, needed)
@@ -65,6 +70,15 @@ def _held_misfit(component: ComponentRequest, summary: ClusterSummary) -> Reason
         return Reason("pilot_lacks", "request", message, "Name another cluster, or none.")
     visible = summary.settings.isolation
     return None if visible is None else why_not_isolated(beyond_isolation(component), visible)
+
+
+def too_long(component: ComponentRequest, summary: ClusterSummary) -> Reason | None:
+    """Return the reason why the cluster's own queue does not take the component's walltime; None if it does."""
+    asked, limit = component.queue_walltime, summary.walltime_limit
+    if asked is None or limit is None or asked <= limit:
+        return None
+    message = f"its queue takes a walltime of {format_duration(limit)} at most, not {format_duration(asked)}."
+    return Reason(WALLTIME_LIMIT, "request", message, "Lower `walltime`, or name another `queue`.")
 
 
 def _too_large(summary: ClusterSummary, needed: int) -> Reason:
@@ -126,8 +140,10 @@ def _shape(component: ComponentRequest, summary: ClusterSummary, needed: int) ->
 
 def _spread_misfit(component: ComponentRequest, summary: ClusterSummary) -> Reason | None:
     """Return why a cluster alone is not enough for a component that may be spread; None if it is."""
-    if summary.trouble is not None or summary.idle >= component.processors:
+    if summary.trouble is not None:
         return summary.trouble
+    if (reason := too_long(component, summary)) is not None or summary.idle >= component.processors:
+        return reason
     message = f"could give {_of(summary.idle)} of {component.processors}."
     return Reason("busy", "transient", message, "It waits until a group of clusters has enough.")
 

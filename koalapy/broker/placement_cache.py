@@ -9,9 +9,11 @@ from koalapy.broker.suitability import EVERY_CLUSTER, Suitability
 from koalapy.information.kis import Size
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.request import Request
+from koalapy.model.units import Duration
 from koalapy.policies.placement import FIND_CLUSTERS_APART, PlacementPolicy
 
 _MANY = 100_000  # shapes, after which the cache is cleared
+_TooShort = tuple[frozenset[str], ...]  # see Availability.too_short
 
 
 class PlacementCache:
@@ -21,7 +23,7 @@ class PlacementCache:
         self._policy = policy
         self._room: Availability | None = None
         self._suitability: Suitability = EVERY_CLUSTER
-        self._refused: dict[tuple[Shape, frozenset[str]], None] = {}
+        self._refused: dict[tuple[Shape, frozenset[str], _TooShort], None] = {}
         self._whole = _IdleClusters(policy, Availability.whole)
         self._emptied = _IdleClusters(policy, Availability.emptied)
 
@@ -36,11 +38,12 @@ class PlacementCache:
         """Return the broker's answer; a refusal is cached while availability and suitability are the same objects."""
         if availability is not self._room or suitability is not self._suitability:
             self._room, self._suitability, self._refused = availability, suitability, {}
-        if self._refused and (shape, excluded) in self._refused:
+        key = shape, excluded, availability.too_short(request)
+        if self._refused and key in self._refused:
             return None
         answer = find_placement(request, availability.without(excluded), self._policy, suitability)
         if answer is None:
-            self._refused[shape, excluded] = None
+            self._refused[key] = None
         return answer
 
     def never_fits(self, request: Request, shape: Shape, availability: Availability, *, anew: bool = True) -> bool:
@@ -76,10 +79,10 @@ class _IdleClusters:
     def __init__(self, policy: PlacementPolicy, emptied: Callable[[Availability], Availability]) -> None:
         self._policy = policy
         self._made = emptied
-        self._sizes: dict[str, tuple[Size, ClusterSettings]] = {}
+        self._sizes: dict[str, tuple[Size, ClusterSettings, Duration | None]] = {}
         self._known_sizes: object = None  # the sizes of the last availability
         self._empty: Availability | None = None
-        self._fits: dict[Shape, bool] = {}
+        self._fits: dict[tuple[Shape, _TooShort], bool] = {}
 
     def takes(
         self,
@@ -89,10 +92,11 @@ class _IdleClusters:
         suitability: Suitability = EVERY_CLUSTER,
     ) -> bool:
         empty = self._idle(availability)
-        fits = self._fits.get(shape)
+        key = shape, empty.too_short(request)
+        fits = self._fits.get(key)
         if fits is None:
             named = {component.cluster for component in shape.components}
-            fits = self._fits[shape] = self._fits_in(empty, request, named)
+            fits = self._fits[key] = self._fits_in(empty, request, named)
         if not fits or suitability is EVERY_CLUSTER:
             return fits
         if not all([suitability.is_settled(each) for each in request.components]):  # noqa: C419 — faster
@@ -111,7 +115,8 @@ class _IdleClusters:
         """
         if self._empty is None or availability.sizes is not self._known_sizes:
             self._known_sizes, self._empty = availability.sizes, self._made(availability)
-            sizes = {name: (summary.size, summary.settings) for name, summary in self._empty.usable.items()}
+            usable = self._empty.usable.items()
+            sizes = {name: (summary.size, summary.settings, summary.walltime_limit) for name, summary in usable}
             left = self._sizes.keys() - {name for name, *_ in availability.sizes}
             if left or len(self._fits) > _MANY or any(self._sizes.get(name) != size for name, size in sizes.items()):
                 self._fits = {}

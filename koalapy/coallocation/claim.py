@@ -1,6 +1,7 @@
 """The claim: each component of a job is submitted to the batch system of its cluster (DCS, section 3.5)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from koalapy.attempts.directories import cluster_around
 from koalapy.attempts.submission import submit
@@ -13,7 +14,7 @@ from koalapy.model.events import FilesMoved, FilesStaged
 from koalapy.model.identity import MAX_ATTEMPTS, AttemptId
 from koalapy.model.job import Choice, Job
 from koalapy.model.states import AttemptState, JobState
-from koalapy.model.units import Instant
+from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 
 
 def claim(core: Core, now: Instant, job: Job, placement: Placement, patient: bool) -> None:
@@ -22,7 +23,7 @@ def claim(core: Core, now: Instant, job: Job, placement: Placement, patient: boo
     `patient`: the job enters batch queues, without a claim time-out. A job with a component that was tried too often
     (MAX_ATTEMPTS) fails instead.
     """
-    allocation, placed_request = placement
+    allocation, placed_request = _until_their_ends(core, placement)
     if placed_request is not job.request:
         core.records.change(job, request=placed_request, written=job.written or job.request)
     numbers = [*job.numbers, *[0] * (len(allocation) - len(job.numbers))]  # also of components of its other choices
@@ -46,6 +47,23 @@ def claim(core: Core, now: Instant, job: Job, placement: Placement, patient: boo
     for attempt in job.present:
         submit(core, attempt, job.request)
     return None
+
+
+def _until_their_ends(core: Core, placement: Placement) -> Placement:
+    """Return the placement with what is left of a pilot as the walltime of components that ask for that.
+
+    A margin stays for the time since the pilot was measured.
+    """
+    request = placement.request
+    if not any([each.until_end for each in request.components]):  # noqa: C419 — faster
+        return placement
+    components = list(request.components)
+    for index, (each, cluster) in enumerate(zip(components, placement.clusters, strict=True)):
+        if each.until_end and cluster is not None:
+            left = core.information.walltime_limit(cluster)
+            walltime = HOUR if left is None else max(each.walltime - MINUTE, left - MINUTE)
+            components[index] = replace(each, walltime=Duration(walltime))
+    return placement._replace(request=replace(request, components=tuple(components)))
 
 
 def claim_choice(core: Core, now: Instant, job: Job, found: Sequence[Choice], choice: int) -> None:

@@ -48,7 +48,7 @@ class Core:
     def __init__(self, settings: Settings, snapshot: Snapshot) -> None:
         names = [each.name for each in settings.clusters]
         self.settings = settings
-        self.information = Information(settings.clusters, snapshot.instance, settings.settles)
+        self.information = Information(settings.clusters, snapshot.instance, settings.settles, settings.beside_program)
         self.run_list, self.queue = RunList(), WaitQueue()
         self.at_barrier, self.pilots, self.notifications = AtBarrier(), Pilots(), Notifications()
         self.prerequisites = Prerequisites()

@@ -14,6 +14,7 @@ from koalapy.model.isolated import beyond_isolation
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import DAY, Duration, Instant, format_duration
 
+_NO_TIME = Duration(0)
 Size = tuple[int, int]  # all processors of a cluster, and the most of them that one component could get
 
 DRAINING = Reason("draining", "transient", "it is being drained, so nothing is placed there.", "")
@@ -57,7 +58,8 @@ class ClusterSummary:
     however old. Sweeps' processors count as idle in it, since a sweep gives them to any job that is placed on them.
 
     `whole`: the size of the cluster with all nodes up; None if that is its present size. `size_known`: whether the
-    cluster was measured for long enough to know its size.
+    cluster was measured for long enough to know its size. `walltime_limit`: the longest walltime of a component that
+    its own queue takes, beside the time at the barrier; None for any.
     """
 
     name: str
@@ -70,6 +72,7 @@ class ClusterSummary:
     state: ClusterState | None
     whole: Size | None = None
     size_known: bool = True
+    walltime_limit: Duration | None = None
 
     @property
     def largest(self) -> int:
@@ -97,12 +100,19 @@ class Information:
     a summary changes in anything that placing depends on.
     """
 
-    def __init__(self, clusters: Iterable[ClusterSettings], instance: InstanceId, settles: Duration = DAY) -> None:
+    def __init__(
+        self,
+        clusters: Iterable[ClusterSettings],
+        instance: InstanceId,
+        settles: Duration = DAY,
+        beside_program: Duration = _NO_TIME,
+    ) -> None:
         """Start with clusters that were never connected.
 
         `settles`: a smaller size that every measurement has shown for so long becomes the cluster's own size.
+        `beside_program`: see Settings.
         """
-        self._settles = settles
+        self._settles, self._beside_program = settles, beside_program
         self.clusters: dict[str, Known] = {settings.name: Known(settings=settings) for settings in clusters}
         self.commitments = Commitments(instance, [known.settings for known in self.clusters.values()])
         self.reachable: frozenset[str] = frozenset()
@@ -186,7 +196,14 @@ class Information:
             and known.state
             and processors_taken(component, known.settings) <= largest(known.state)
             and (known.settings.isolation is None or not beyond_isolation(component))
+            and not _is_longer(component.queue_walltime, self.walltime_limit(name))
         ]
+
+    def walltime_limit(self, cluster: str) -> Duration | None:
+        """Return the longest walltime of a component that the cluster's own queue takes; None for any."""
+        known = self.clusters.get(cluster)
+        limit = None if known is None or known.state is None else known.state.walltime_limit
+        return None if limit is None else Duration(max(0, limit - self._beside_program))
 
     def summaries(self, now: Instant) -> list[ClusterSummary]:
         """Return the present summaries, in the order of the grid file."""
@@ -226,7 +243,8 @@ class Information:
         commitments = self.commitments
         committed, backlog = commitments.on(name)
         previous = self._summaries.get(name)
-        summary = _summary(now, known, committed, backlog, commitments.scavenged_on(name), self._settles)
+        scavenged, limit = commitments.scavenged_on(name), self.walltime_limit(name)
+        summary = _summary(now, known, committed, backlog, scavenged, self._settles, limit)
         if previous is None or not same_availability(previous, summary):
             self.availability_version += 1
         self._summaries[name] = summary
@@ -254,7 +272,15 @@ def same_availability(one: ClusterSummary, other: ClusterSummary) -> bool:
 
 
 def _placing_state(state: ClusterState | None) -> tuple[object, ...] | None:
-    return (state.free_nodes, state.waiting_local, state.largest, state.largest_idle) if state else None
+    return (
+        (state.free_nodes, state.waiting_local, state.largest, state.largest_idle, state.walltime_limit)
+        if state
+        else None
+    )
+
+
+def _is_longer(asked: Duration | None, limit: Duration | None) -> bool:
+    return asked is not None and limit is not None and asked > limit
 
 
 def largest(state: ClusterState) -> int:
@@ -285,7 +311,13 @@ def _larger(one: Size, other: Size) -> Size:
 
 
 def _summary(
-    now: Instant, known: Known, committed: int, backlog: int, scavenged: Scavenged, settles: Duration
+    now: Instant,
+    known: Known,
+    committed: int,
+    backlog: int,
+    scavenged: Scavenged,
+    settles: Duration,
+    walltime_limit: Duration | None,
 ) -> ClusterSummary:
     settings, state = known.settings, known.state
     trouble = known.trouble or (DRAINING if settings.draining else known.refused.trouble(now) or _staleness(now, known))
@@ -308,6 +340,7 @@ def _summary(
         state=state,
         whole=known.whole if known.whole != (state.total, largest(state)) else None,
         size_known=since is not None and state.measured_at - since >= settles,
+        walltime_limit=walltime_limit,
     )
 
 

@@ -30,10 +30,11 @@ from koalapy.languages.paths import (
 )
 from koalapy.model.identity import FIRST_PILOT, MAX_COMPONENTS
 from koalapy.model.labels import KEY, LONGEST_KEY, LONGEST_VALUE, MOST_LABELS, InvalidLabel, check_key, check_value
-from koalapy.model.lease import MOST_LINKS
+from koalapy.model.lease import MOST_LINKS, is_held
 from koalapy.model.request import (
     DEFAULT_PRIORITY,
     FOREVER,
+    LEAST_OF_PILOT,
     LOWEST_PRIORITY,
     MAX_PROCESSORS,
     ComponentRequest,
@@ -349,6 +350,8 @@ class ComponentFile(Section):
         fields |= {"processors": self.processors.want, "environment": tuple(self.environment.items())}
         if self.processors.least is not None:
             fields |= {"most": self.processors.want, "least": self.processors.least}
+        if self.cluster is not None and is_held(self.cluster) and "walltime" not in self.model_fields_set:
+            fields |= {"walltime": LEAST_OF_PILOT, "until_end": True}
         return ComponentRequest(**fields)
 
 

@@ -59,6 +59,8 @@ def _component_mapping(found: ComponentRequest) -> dict[str, Any]:
         del mapping["most"]
         mapping["processors"] = {"want": found.most, "least": mapping.pop("least")}
     mapping["walltime"] = format_duration(found.walltime)
+    if found.until_end:
+        del mapping["walltime"], mapping["until_end"]
     if found.memory_per_processor is not None:
         mapping["memory_per_processor"] = f"{found.memory_per_processor}B"
     if found.environment:

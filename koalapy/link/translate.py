@@ -176,6 +176,7 @@ def measured(instance: InstanceId, cluster: str, message: wire.Measured, mapped:
         others_hidden=message.others_hidden,
         whole_nodes=tuple((processors, nodes) for processors, nodes in message.whole_nodes),
         memory=message.memory,
+        walltime_limit=None if message.walltime_limit_s is None else Duration(message.walltime_limit_s * SECOND),
     )
     return ClusterMeasured(cluster=cluster, state=state)
 

@@ -100,7 +100,8 @@ class ClusterState:
     `wanted_local`: the processors that must be idle for all those waiting jobs to start. It is at most `idle` if they
     can start on that; else it is `idle` plus what they lack, in whole nodes. `others_hidden`: it is unknown whether
     others' jobs wait. `whole_nodes`: the part of `free_nodes` on which nothing runs. `memory`: bytes of the node
-    with the least of it, None if no node's is known.
+    with the least of it, None if no node's is known. `walltime_limit`: the longest walltime of a batch job in the
+    configured queue, None if no limit is known.
     """
 
     measured_at: Instant
@@ -120,6 +121,7 @@ class ClusterState:
     others_hidden: bool = False
     whole_nodes: tuple[tuple[int, int], ...] = ()
     memory: int | None = None
+    walltime_limit: Duration | None = None
 
 
 @fast_frozen

@@ -13,6 +13,8 @@ MAX_PROCESSORS = 1_000_000
 LOWEST_PRIORITY = 20
 DEFAULT_PRIORITY = 10
 PILOT_IDLE = Duration(10 * MINUTE)
+LEAST_OF_PILOT = Duration(2 * MINUTE)
+"""Walltime that must be left of a pilot for a component that takes what is left."""
 FOREVER = 1 << 30
 """Retrials of a job that is tried again without bound."""
 
@@ -87,7 +89,8 @@ class ComponentRequest:
     `requirements`: a checked ClassAd expression that its cluster's ad must make true. `rank`: one whose value orders
     the clusters, the largest first. `spread`: its processors may be those of a group of clusters. `most` and `least`:
     set if `processors` may be lowered, from the first to the second. `mpi`: whose mpirun starts an MPI program, None
-    for the one that the cluster has.
+    for the one that the cluster has. `until_end`: once it is placed on the pilot that it names, its walltime is what is
+    left of that; until then `walltime` is the least that it needs.
     """
 
     processors: int
@@ -115,6 +118,7 @@ class ComponentRequest:
     rank: str = ""
     spread: bool = False
     mpi: MpiFlavour | None = None
+    until_end: bool = False
 
     def lowered(self) -> "ComponentRequest":
         """Return the component with half of its processors, or as few as it allows; itself if it allows no fewer.
@@ -138,6 +142,14 @@ class ComponentRequest:
     def unit(self) -> int:
         """The processors of a node, or else of a process, none of which is divided."""
         return self.processors_per_node or self.threads_per_process
+
+    @property
+    def queue_walltime(self) -> Duration | None:
+        """The walltime to which the limit of its cluster's own queue applies.
+
+        None if it names another queue or quality of service, or may do so by a native option.
+        """
+        return None if self.queue or self.qos or self.native else self.walltime
 
     def processes(self, nodes: int) -> int:
         """Return the number of processes that the component starts on so many nodes."""

@@ -17,6 +17,7 @@ DEFAULT_MAX_REVOCATIONS = 10
 DEFAULT_MAX_FAILURES = 3
 CLAIM_TIMEOUT = Duration(2 * MINUTE)
 BARRIER_TIMEOUT = Duration(5 * MINUTE)
+WALLTIME_MARGIN = MINUTE  # of a batch job, beyond its program and the barrier
 QUEUE_AFTER = Duration(5 * MINUTE)
 ORPHAN_TIMEOUT = Duration(10 * MINUTE)
 STREAM_TIMEOUT = Duration(MINUTE)
@@ -111,3 +112,8 @@ class Settings:
     borrow: Borrow | None = None
     run: RunTerms | None = None
     delegation: Delegation = field(default_factory=Delegation)
+
+    @property
+    def beside_program(self) -> Duration:
+        """The part of a batch job's walltime that its program does not have: the time at the barrier, and a margin."""
+        return Duration(self.barrier_timeout + WALLTIME_MARGIN)

@@ -1,8 +1,11 @@
 """Clusters that are excluded for a sweep, now or for good, and the reasons why it gets no more nodes."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from koalapy.broker.fit import WALLTIME_LIMIT
 from koalapy.core.core import Core
+from koalapy.model.cluster import ClusterSettings
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.request import ComponentRequest
@@ -11,7 +14,7 @@ from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
 from koalapy.scavenging import wishes
 from koalapy.scavenging.idle_nodes import Nodes
-from koalapy.scavenging.pilots import MOST_FAILURES, slots_of
+from koalapy.scavenging.pilots import MOST_FAILURES, shortest_walltime, slots_of
 
 
 def barred(core: Core, now: Instant, sweep: Sweep, idle: Mapping[str, int]) -> list[str]:
@@ -34,13 +37,25 @@ def black_holes(sweep: Sweep, cluster: str) -> int:
 def never(core: Core, template: ComponentRequest, sizes: Mapping[str, int]) -> list[str]:
     """Return the clusters that are excluded for good.
 
-    These are clusters that the user did not name, that the grid file closes to sweeps, or whose nodes are too small.
+    These are clusters that the user did not name, or that the grid file closes to sweeps. So are those whose nodes are
+    too small, or whose queue takes no pilot that lasts for one parameter.
     """
     return [
         each.name
         for each in core.settings.clusters
-        if each.scavenge.off or template.cluster not in (None, each.name) or too_small(template, each.name, sizes)
+        if each.scavenge.off
+        or template.cluster not in (None, each.name)
+        or too_small(template, each.name, sizes)
+        or too_long(core, template, each)
     ]
+
+
+def too_long(core: Core, template: ComponentRequest, cluster: ClusterSettings) -> bool:
+    """Return whether the cluster's own queue takes no pilot that lasts for one parameter."""
+    limit = core.information.walltime_limit(cluster.name)
+    if limit is None or cluster.scavenge.native or template.queue_walltime is None:
+        return False
+    return shortest_walltime(template, core.settings.scavenging) > limit
 
 
 def too_small(template: ComponentRequest, cluster: str, sizes: Mapping[str, int]) -> bool:
@@ -70,9 +85,26 @@ def nowhere(core: Core, template: ComponentRequest, sizes: Mapping[str, int]) ->
         where = template.cluster or "any cluster"
         message = f"The grid file lets no sweep have nodes of {where}."
         return Reason("nowhere", "request", message, "Take `off` out of `scavenge` there, or name another cluster.")
+    if (reason := _longer_than_all(core, template)) is not None:
+        return reason
     needed = counted_as(template.processors, "processor")
     message = f"One parameter needs {needed} of one node; the largest node has {largest}."
     return Reason("too_large", "request", message, "Ask for fewer.")
+
+
+def _longer_than_all(core: Core, template: ComponentRequest) -> Reason | None:
+    """Return the reason if every cluster that the sweep may use takes too short a walltime; else None."""
+    names = _may_name(template, core.settings)
+    clusters = [each for each in core.settings.clusters if each.name in names]
+    if not clusters or not all(too_long(core, template, each) for each in clusters):
+        return None
+    longest = max(limit for each in clusters if (limit := core.information.walltime_limit(each.name)) is not None)
+    most = longest - shortest_walltime(replace(template, walltime=Duration(0)), core.settings.scavenging)
+    message = (
+        f"One parameter has a walltime of {format_duration(template.walltime)}; the longest that fits is "
+        f"{format_duration(Duration(max(0, most)))}."
+    )
+    return Reason(WALLTIME_LIMIT, "request", message, "Lower `walltime`, or name another `queue`.")
 
 
 def _may_name(template: ComponentRequest, settings: Settings) -> Iterable[str]:
@@ -93,6 +125,8 @@ def why_no_more(
         if too_small(sweep.request.components[0], name, core.node_sizes):
             needed = counted_as(sweep.request.components[0].processors, "processor")
             yield f"one parameter needs {needed} of one node, and its largest node has {core.node_sizes[name]}"
+        if too_long(core, sweep.request.components[0], core.information.clusters[name].settings):
+            yield "its queue takes no walltime that is long enough for one parameter"
         if name in excluded:
             yield f"{MOST_FAILURES} Launchers failed there in a row; the next comes in {_left(now, excluded[name])}"
         if name in avoided:

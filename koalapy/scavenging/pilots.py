@@ -52,7 +52,7 @@ def launch(core: Core, now: Instant, sweep: Sweep, cluster: ClusterSettings, siz
     if identity is None:
         return False
     fields = Pilot(owner=owner_of(sweep.id), claimed_at=now)
-    request = node_request(sweep, cluster, size, core.settings)
+    request = node_request(sweep, cluster, size, core.settings, core.information.walltime_limit(cluster.name))
     around = cluster_around(core, cluster.name)
     attempt = Attempt(id=identity, cluster=cluster.name, request=request, pilot=fields, around=around)
     pilot = pilots.claim(core, now, attempt)
@@ -71,13 +71,16 @@ def launch(core: Core, now: Instant, sweep: Sweep, cluster: ClusterSettings, siz
     return True
 
 
-def node_request(sweep: Sweep, cluster: ClusterSettings, size: int, settings: Settings) -> ComponentRequest:
+def node_request(
+    sweep: Sweep, cluster: ClusterSettings, size: int, settings: Settings, walltime_limit: Duration | None = None
+) -> ComponentRequest:
     """Return the request of a pilot: one whole node.
 
-    The sweep's component, with its program, is the template.
+    The sweep's component, with its program, is the template. `walltime_limit`: the longest walltime of the cluster's
+    own queue; a pilot asks for no more, unless a parameter needs it.
     """
     template = sweep.request.components[0]
-    return replace(
+    request = replace(
         template,
         processors=size,
         processors_per_node=size,
@@ -88,6 +91,10 @@ def node_request(sweep: Sweep, cluster: ClusterSettings, size: int, settings: Se
         qos=cluster.scavenge.qos or template.qos,
         optional=False,
     )
+    if walltime_limit is None or request.queue_walltime is None:
+        return request
+    walltime = max(shortest_walltime(template, settings.scavenging), min(request.walltime, walltime_limit))
+    return replace(request, walltime=Duration(walltime))
 
 
 def launcher_walltime(template: ComponentRequest, rules: Scavenging) -> Duration:
@@ -96,7 +103,12 @@ def launcher_walltime(template: ComponentRequest, rules: Scavenging) -> Duration
     It is enough for one parameter that uses up its own walltime and grace. Otherwise such a parameter would be begun
     again without end.
     """
-    return Duration(max(rules.walltime, template.walltime + 2 * rules.grace + _BESIDE))
+    return max(rules.walltime, shortest_walltime(template, rules))
+
+
+def shortest_walltime(template: ComponentRequest, rules: Scavenging) -> Duration:
+    """Return the walltime of a pilot that is enough for one parameter."""
+    return Duration(template.walltime + 2 * rules.grace + _BESIDE)
 
 
 def slots_of(template: ComponentRequest, size: int) -> int:

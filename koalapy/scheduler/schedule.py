@@ -1,12 +1,12 @@
 """The scheduling pass (DCS, section 3.2), which decides which waiting jobs are claimed, rejected or overtaken."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import Placement, PolicyFailed, placement_on, shortest_queue
-from koalapy.broker.fit import misfit, misfits
+from koalapy.broker.fit import WALLTIME_LIMIT, misfit, misfits, too_long
 from koalapy.broker.groups import choices, fits, has_choices, is_spread
 from koalapy.broker.placement_cache import PlacementCache
 from koalapy.broker.shape import Shape
@@ -22,9 +22,9 @@ from koalapy.model.identity import JobId
 from koalapy.model.isolated import TERMINAL, needs_terminal
 from koalapy.model.job import Choice, Job
 from koalapy.model.lease import Borrow, Wanted, wanted, why_kept, why_not_at_all
-from koalapy.model.request import Request, WhenBusy
+from koalapy.model.request import ComponentRequest, Request, WhenBusy
 from koalapy.model.settings import Settings
-from koalapy.model.units import Instant
+from koalapy.model.units import Duration, Instant, format_duration
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.policies.queueing import QueueingPolicy
 from koalapy.policies.sites import SitePolicies
@@ -183,7 +183,7 @@ def _decide(
             return decision
     too_small = waiting.recheck and not may_be_borrowed(job.request, settings, availability)
     if too_small and cache.never_fits(job.request, shape, availability, anew=newest is None or job.id > newest):
-        return Reject(job.id, too_large(job.request, availability.summaries))
+        return Reject(job.id, why_never(job.request, availability.summaries))
     if not _may_queue(now, waiting, availability, settings):
         return None
     placement = shortest_queue(job.request, availability.summaries, excluded, suitability)
@@ -300,13 +300,15 @@ def _smaller(request: Request, summaries: Sequence[ClusterSummary]) -> str:
     return "Ask for fewer processors, or split it into more components."
 
 
-def too_large(request: Request, summaries: Sequence[ClusterSummary]) -> Reason:
+def why_never(request: Request, summaries: Sequence[ClusterSummary]) -> Reason:
     """Return the reason of a job that never fits."""
     names = [summary.name for summary in summaries]
     for index, component in enumerate(request.components):
         if component.cluster is not None and component.cluster not in names:
             message = f"Component {index} names the cluster {component.cluster}, which is not in the grid any more."
             return Reason("no_such_cluster", "request", message, "Name another one, or none.")
+    if (reason := _too_long(request, summaries)) is not None:
+        return reason
     sizes = ", ".join(f"{summary.name} has {(summary.whole or summary.size)[0]}" for summary in summaries)
     lacks = misfits(dict(enumerate(request.components)), summaries)
     found = [each for each in lacks if each.reason.code == "too_large"]
@@ -323,3 +325,28 @@ def too_large(request: Request, summaries: Sequence[ClusterSummary]) -> Reason:
         f"{which[0].upper()}{which[1:]} never fits: the job asks for {asked}; {sizes}.",
         _smaller(request, summaries),
     )
+
+
+def _too_long(request: Request, summaries: Sequence[ClusterSummary]) -> Reason | None:
+    """Return the reason of a job with a component that all clusters large enough refuse for its walltime; else None."""
+    for index, component in enumerate(request.components):
+        large = [each for each in summaries if _is_large_enough(each, component)]
+        limits = {each.name: each.walltime_limit for each in large if too_long(component, each) is not None}
+        if not large or len(limits) < len(large):
+            continue
+        longest = max(limit for limit in limits.values() if limit is not None)
+        where = " and ".join(name for name, limit in limits.items() if limit == longest)
+        message = (
+            f"Component {index} never fits: it asks for a walltime of {format_duration(component.walltime)}, and the "
+            f"longest that fits is {format_duration(longest)}, on {where}."
+        )
+        return Reason(WALLTIME_LIMIT, "request", message, "Lower `walltime`, or name another `queue`.")
+    return None
+
+
+def _is_large_enough(summary: ClusterSummary, component: ComponentRequest) -> bool:
+    """Return whether the cluster with all its nodes could run the component, if it were short."""
+    if component.spread:
+        return summary.trouble is None and not summary.settings.only_named
+    reason = misfit(replace(component.smallest(), walltime=Duration(0)), summary, now=False)
+    return reason is None or reason.code == "smaller"

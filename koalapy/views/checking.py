@@ -16,7 +16,7 @@ from koalapy.model.matching import job_ad
 from koalapy.model.request import Request
 from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy
-from koalapy.scheduler.schedule import may_be_borrowed, too_large
+from koalapy.scheduler.schedule import may_be_borrowed, why_never
 from koalapy.views.matching import match
 
 
@@ -64,7 +64,7 @@ def check(
         return Checked(request, Fits.YES)
     borrowed = may_be_borrowed(request, engine.settings, availability)
     if not borrowed and PlacementCache(policy).never_fits(request, shape_of(request), availability):
-        return Checked(request, Fits.NEVER, too_large(request, availability.summaries))
+        return Checked(request, Fits.NEVER, why_never(request, availability.summaries))
     named = {component.cluster for component in request.components}
     doubtful = availability.troubled | availability.size_unknown(anew=True)
     unknown_clusters = tuple(

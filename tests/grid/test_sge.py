@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from koalapy_adapters.batch import sge
 from koalapy_adapters.batch.protocol import BatchSettings
+from koalapy_adapters.errors import Result
 from koalapy_adapters.examination import sge as sge_examination
 from real_grid import Document, Koalad, sh
 
@@ -38,6 +40,16 @@ def test_a_value_of_two_words_reaches_grid_engine_as_one(standing_testgrid: Any)
     status, said = standing_testgrid.exec("gamma", asked)
     assert status != 0
     assert 'unknown queue "big mem"' in said
+
+
+@pytest.mark.parametrize(("queue", "seconds"), [("all.q", None), ("short.q", 300), ("all.q,short.q", None)])
+def test_the_longest_walltime_of_a_queue_is_measured(standing_testgrid: Any, queue: str, seconds: int | None) -> None:
+    settings = BatchSettings("koala", queue=queue, parallel_environment="mpi")
+    results = []
+    for argv in sge.capacity_argvs(settings):
+        status, printed = standing_testgrid.exec("gamma", argv)
+        results.append(Result(argv, status, printed, ""))
+    assert sge.parse_capacity(settings, results).walltime_limit_s == seconds
 
 
 def cluster(koalad: Koalad) -> Document:

@@ -11,6 +11,7 @@ import real_grid
 from koalapy_adapters.batch import slurm
 from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Capacity, Description, JobStatus
 from koalapy_adapters.errors import BatchError, Result
+from real_grid import Koalad, sh
 
 from koalapy.model.identity import AttemptId, InstanceId, JobId, instance_id, tag_of
 from koalapy.testgrid import Running
@@ -137,6 +138,37 @@ def test_several_are_asked_about_at_once_and_one_that_never_was_is_in_no_table(h
     assert slurm.parse_status(head.ask(slurm.status_argv(["999999"]))) == {}
     slurm.parse_cancel(head.ask(slurm.cancel_argv([waits, runs, "999999"])))
     head.until(2, lambda status: status.ending == "cancelled")
+
+
+@pytest.mark.parametrize(("queue", "seconds"), [(None, 7200), ("short", 300), ("short,batch", 7200)])
+def test_the_longest_walltime_of_a_partition_is_measured(
+    standing_testgrid: Running, queue: str | None, seconds: int
+) -> None:
+    head = on(standing_testgrid, "alpha")
+    settings = BatchSettings(user="koala", queue=queue)
+    results = [head.ask(argv) for argv in slurm.capacity_argvs(settings)]
+    assert slurm.parse_capacity(settings, results).walltime_limit_s == seconds
+
+
+def test_a_job_beyond_the_walltime_of_every_partition_fails_at_once(
+    testgrid: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """alpha's partition has 2 h; one for each of short's 5 min is too long there, and goes to alpha."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    koalad = Koalad(testgrid, tmp_path, {"alpha": {}, "beta": {"queue": "short"}}, barrier={"timeout": "60s"})
+    try:
+        koalad.until(lambda: {each["walltime_limit_s"] for each in koalad.grid.clusters()} == {7200, 300})
+        long = koalad.submit(sh(1, "true", walltime="3h"))
+        assert koalad.end(long)["state"] == "failed"
+        reason = koalad.grid.explain(long)["reason"]
+        assert reason is not None
+        assert reason["code"] == "walltime_limit"
+        assert reason["message"].endswith("the longest that fits is 1h58m, on alpha.")
+        done = koalad.end(koalad.submit(sh(1, "true", walltime="10m")))
+        assert (done["state"], done["components"][0]["cluster"]) == ("done", "alpha")
+    finally:
+        koalad.stop()
 
 
 def test_a_core_with_two_threads_is_taken_whole(delta: Head) -> None:

@@ -133,7 +133,8 @@ def _capacity(queue: jobs.Queue, directory: str, request: Json, now: float) -> A
     shown = [job for _, job in sorted(queue.jobs.items()) if job.ended_at is None or job.ended_at >= now - SHOWN_S]
     answer = _listed(queue, directory, shown, now)
     nodes = [[queue.nodes[name], max(0, free)] for name, free in queue.unreserved().items()]
-    return dict(answer, slots=queue.total, nodes=nodes), []
+    left_s = None if queue.ends_at is None else max(0, int(queue.ends_at - now))
+    return dict(answer, slots=queue.total, nodes=nodes, left_s=left_s), []
 
 
 def _describe(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:

@@ -18,6 +18,7 @@ from koalapy_adapters.isolation import terms
 
 NAME = "allocation"
 DIRECTORY = "allocations"
+_LIMIT_STEP_S = 30
 HAS_QUEUE_SERVER = True  # see koalapy_adapters.kcm.execution.queue_requests
 FREES_WHEN_SUSPENDED = True
 
@@ -91,18 +92,24 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
     """The capacity of the allocation, node by node. Nothing is idle while a job waits. Raises BatchError if the command
     failed or its answer cannot be read.
 
-    Processors that a suspended job waits for are idle; no node shows them as free.
+    Processors that a suspended job waits for are idle; no node shows them as free. No job may last longer than the
+    allocation; what is left of it is rounded down, so that not every measurement differs from the one before.
     """
     whole = local.parse_capacity(cluster, results)
     try:
-        nodes = [(int(size), int(free)) for size, free in json.loads(results[0].stdout)["nodes"]]
+        answer = json.loads(results[0].stdout)
+        nodes = [(int(size), int(free)) for size, free in answer["nodes"]]
+        left_s = answer.get("left_s")
+        limit_s = None if left_s is None else int(left_s) // _LIMIT_STEP_S * _LIMIT_STEP_S
     except (KeyError, TypeError, ValueError) as error:
         raise local.unreadable(results[0]) from error
     if not whole.idle:
         nodes = []
     free = [free for _, free in nodes if free]
     return whole._replace(
-        free_nodes=_counted(free), whole_nodes=_counted([size for size, free in nodes if size == free])
+        free_nodes=_counted(free),
+        whole_nodes=_counted([size for size, free in nodes if size == free]),
+        walltime_limit_s=limit_s,
     )
 
 

@@ -12,7 +12,7 @@ from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
 from koalapy_adapters.batch.pbs_records import Record, number, records, size, word
 from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, BatchSettings, Capacity, JobStatus
-from koalapy_adapters.batch.text import is_launcher, is_tag
+from koalapy_adapters.batch.text import is_launcher, is_tag, longest, seconds_of
 from koalapy_adapters.errors import ClusterError, Result
 
 # pbs_node_attributes(7B), "state". In any other, or with any other beside it, nothing new is started: busy, down,
@@ -61,7 +61,23 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
     near = {name for name, each in queues.items() if any(_serves(node, each) for node in ours)}
     hidden = any(word(server, "query_other_jobs") == "False" for server in servers)
     capacity = _capacity(cluster, ours, every, near, _most(cluster, queue, servers, every, results))
-    return capacity._replace(others_hidden=hidden)
+    return capacity._replace(others_hidden=hidden, walltime_limit_s=_walltime_limit(cluster, queue, serving, servers))
+
+
+def _walltime_limit(
+    cluster: BatchSettings, queue: Record, serving: List[Record], servers: List[Record]
+) -> Optional[int]:
+    """The longest walltime that the queue takes, by its own limit, those of its destinations and the server's."""
+    if cluster.native:
+        return None
+    own = [walltime_limit(each) for each in (queue, *servers)]
+    found = [each for each in (*own, longest(map(walltime_limit, serving))) if each is not None]
+    return min(found, default=None)
+
+
+def walltime_limit(place: Record) -> Optional[int]:
+    """The longest walltime of a queue or server, in seconds: pbs_queue_attributes(7B), "resources_max"."""
+    return seconds_of(word(place, "resources_max.walltime"))
 
 
 def _capacity(

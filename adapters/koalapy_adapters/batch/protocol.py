@@ -127,6 +127,7 @@ class Capacity(NamedTuple):
     others_hidden: bool = False  # other people's jobs are not shown: nobody knows whether one waits
     whole_nodes: List[List[int]] = []  # [processors, how many] of the nodes that are idle altogether
     memory: Optional[int] = None  # bytes of the node with the least memory; None if no node's is known
+    walltime_limit_s: Optional[int] = None  # the longest walltime that the queue takes; None if no limit is known
 
 
 class Host(NamedTuple):

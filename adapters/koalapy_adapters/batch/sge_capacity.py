@@ -12,14 +12,14 @@ from koalapy_adapters.batch.sge_environments import Environment, fewer
 from koalapy_adapters.batch.sge_errors import UNREACHABLE
 from koalapy_adapters.batch.sge_jobs import Job
 from koalapy_adapters.batch.sge_quotas import Room
-from koalapy_adapters.batch.text import is_launcher, is_tag
+from koalapy_adapters.batch.text import is_launcher, is_tag, longest, seconds_of
 from koalapy_adapters.errors import ClusterError, Result
 
 
 class Instance(NamedTuple):
     """A queue instance, `all.q@node1`. `left`: the slots left to the host in all its queues, None if not stated.
 
-    `memory`: bytes of its host, None if it reports nothing.
+    `memory`: bytes of its host, None if it reports nothing. `limit_s`: the longest walltime, None for any.
     """
 
     queue: str
@@ -31,6 +31,7 @@ class Instance(NamedTuple):
     total: int
     left: Optional[int]
     memory: Optional[int]
+    limit_s: Optional[int]
 
 
 # qselect has no other words for "none", of the queue, the parallel environment or the access lists.
@@ -54,7 +55,7 @@ def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
         select += ["-q", cluster.queue]
     if cluster.parallel_environment:
         select += ["-pe", cluster.parallel_environment]
-    listing = ["qstat", "-f", "-F", "slots,mem_total", "-u", "*", *sge_jobs.ALL, "-xml"]
+    listing = ["qstat", "-f", "-F", "slots,mem_total,h_rt", "-u", "*", *sge_jobs.ALL, "-xml"]
     return [listing, select, sge_quotas.quotas_argv(cluster), *sge_environments.environment_argvs(cluster)]
 
 
@@ -109,6 +110,7 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
         wanted_local=waiting_demand.wanted(_waiting_jobs(cluster, waits), room.values(), sizes, sum(free)),
         whole_nodes=waiting_demand.whole_nodes([permitted[host] for host in sorted(near) if not busy[host]], sum(free)),
         memory=min((each.memory for each in ours if each.memory), default=None),
+        walltime_limit_s=None if cluster.native else longest(each.limit_s for each in ours),
     )
 
 
@@ -138,6 +140,7 @@ def _instance(element: ElementTree.Element) -> Instance:
         total=int(element.findtext("slots_total", "0")),
         left=int(float(left.text)) if left is not None and left.text else None,
         memory=int(bytes_of(resources.get("mem_total", ""))) or None,
+        limit_s=seconds_of(resources.get("h_rt", "")),
     )
 
 

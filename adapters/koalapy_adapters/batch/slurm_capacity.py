@@ -10,16 +10,16 @@ from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Ar
 from koalapy_adapters.batch.slurm_codes import WAITS_FOR_RESOURCES
 from koalapy_adapters.batch.slurm_errors import UNREACHABLE
 from koalapy_adapters.batch.slurm_jobs import Job
-from koalapy_adapters.batch.text import is_launcher, is_tag
+from koalapy_adapters.batch.text import is_launcher, is_tag, longest, seconds_of
 from koalapy_adapters.errors import ClusterError, Result
 
 # A line for each node and partition, twenty times shorter than --json and a tenth of `scontrol show node`.
 SINFO_FORMAT = (
     "NodeList:|,Partition:|,StateComplete:|,CPUsState:|,SocketCoreThread:|,OverSubscribe:|,Available:|"
-    ",AllocMem:|,Memory:|,MaxCPUsPerNode:"
+    ",AllocMem:|,Memory:|,MaxCPUsPerNode:|,Time:"
 )
 _NODE = re.compile(
-    r"([^|]+)\|([^|]+)\|([^|]+)\|(\d+)/(\d+)/\d+/(\d+)\|([^|]*)\|([^|]*)\|([^|]*)\|(\d*)\|(\d*)\|(\w*)\s*\Z"
+    r"([^|]+)\|([^|]+)\|([^|]+)\|(\d+)/(\d+)/\d+/(\d+)\|([^|]*)\|([^|]*)\|([^|]*)\|(\d*)\|(\d*)\|(\w*)(?:\|(\S*))?\s*\Z"
 )
 
 # sinfo(1), NODE STATE CODES: a node can start something if it is in one of these states and has no flag but one of
@@ -64,6 +64,7 @@ class Node(NamedTuple):
     full: bool  # no memory left, whatever processors are
     most: Optional[int]  # processors that the partition allows on one node
     memory: Optional[int]  # bytes; None if Slurm does not know it
+    limit_s: Optional[int]  # the partition's longest walltime; None for any
 
 
 def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
@@ -136,7 +137,17 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
         others_hidden=hidden(results[3]),
         whole_nodes=waiting_demand.whole_nodes(whole, idle),
         memory=min((node.memory for node in ours if node.memory), default=None),
+        walltime_limit_s=_walltime_limit(cluster, ours),
     )
+
+
+def _walltime_limit(cluster: BatchSettings, ours: List[Node]) -> Optional[int]:
+    """The longest walltime of the cluster's partitions. A quality of service, a reservation or a native option of the
+    grid file may replace the partition's own limit, which then shows nothing.
+    """
+    if cluster.qos or cluster.reservation or cluster.native:
+        return None
+    return longest({node.partition: node.limit_s for node in ours}.values())
 
 
 def _nodes(result: Result, queue: Optional[str] = None) -> List[Node]:
@@ -163,7 +174,7 @@ def _node(line: str, result: Result) -> Node:
     match = _NODE.match(line)
     if not match:
         raise unreadable(result, "printed a line that is not a node (%.100r)" % line)
-    name, partition, state, allocated, idle, total, shape, shared, available, used, memory, most = match.groups()
+    name, partition, state, allocated, idle, total, shape, shared, available, used, memory, most, time = match.groups()
     return Node(
         name=name,
         partition=partition,
@@ -178,6 +189,7 @@ def _node(line: str, result: Result) -> Node:
         full=bool(used and memory) and 0 < int(memory) <= int(used),
         most=int(most) if most.isdigit() else None,
         memory=int(memory) << 20 if memory and int(memory) > _NO_MEMORY else None,
+        limit_s=seconds_of(time or ""),
     )
 
 

@@ -2,13 +2,14 @@
 
 import re
 import shlex
-from typing import List, Sequence
+from typing import Iterable, List, Optional, Sequence
 
 from koalapy_adapters.batch.protocol import BatchJob
 from koalapy_adapters.errors import RequestError
 
 _TAG = re.compile(r"k[0-9abcdefghjkmnpqrstvwxyz]{14}\Z")
 _HOST = re.compile(r"[A-Za-z0-9_][\w.-]*\Z", re.ASCII)
+_CLOCK = re.compile(r"(?:([0-9]{1,9})-)?([0-9]{1,9}(?::[0-9]{1,9}){0,3})\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -65,6 +66,25 @@ def hosts_left_out(job: BatchJob) -> List[str]:
             message = "%r is not the name of a host." % host
             raise RequestError("bad_value", message, "Name hosts as the batch system does.")
     return sorted(set(job.avoid))
+
+
+def seconds_of(text: str) -> Optional[int]:
+    """The seconds in `[days-]hours:minutes:seconds`, `days:hours:minutes:seconds`, `minutes:seconds` or `seconds`.
+
+    None for anything else, such as UNLIMITED, infinity and NONE.
+    """
+    match = _CLOCK.match(text.strip())
+    if match is None:
+        return None
+    parts = [int(part) for part in reversed(match.group(2).split(":"))]
+    return int(match.group(1) or 0) * 86400 + sum(each * unit for each, unit in zip(parts, (1, 60, 3600, 86400)))
+
+
+def longest(limits: Iterable[Optional[int]]) -> Optional[int]:
+    """The longest of these limits of walltimes, in seconds; None if there is none, or one of them is unknown."""
+    found = list(limits)
+    known = [each for each in found if each is not None]
+    return max(known) if known and len(known) == len(found) else None
 
 
 def rounded_up(amount: int, unit: int) -> int:

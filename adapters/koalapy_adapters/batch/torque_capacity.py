@@ -6,7 +6,14 @@ from typing import List, NamedTuple, Optional
 
 from koalapy_adapters.batch import pbs_jobs, pbs_records, torque_errors, waiting_demand
 from koalapy_adapters.batch.classify import check
-from koalapy_adapters.batch.pbs_capacity import fewer, holds_processors, tagged, waiting_jobs, waiting_local
+from koalapy_adapters.batch.pbs_capacity import (
+    fewer,
+    holds_processors,
+    tagged,
+    waiting_jobs,
+    waiting_local,
+    walltime_limit,
+)
 from koalapy_adapters.batch.pbs_codes import TORQUE
 from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
@@ -72,6 +79,7 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
         others_hidden=_hidden(results[0], every) or _hides(results[3]),
         whole_nodes=waiting_demand.whole_nodes([node.free for node in nodes if not node.assigned], sum(free)),
         memory=min((node.memory for node in nodes if node.memory), default=None),
+        walltime_limit_s=None if queue is None or cluster.native else walltime_limit(queue),
     )
 
 

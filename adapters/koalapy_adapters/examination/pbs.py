@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Optional
 from koalapy_adapters.batch.classify import check
 from koalapy_adapters.batch.pbs_errors import UNREACHABLE
 from koalapy_adapters.batch.protocol import BatchSettings
+from koalapy_adapters.batch.text import seconds_of
 from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.examination.protocol import Lowest, Queue, Run
 
@@ -114,7 +115,7 @@ def _queue(block: str, default: str, only: bool) -> Queue:
         name=name,
         default=only or name == default,
         closed=_closed(fields),
-        walltime_s=_seconds(fields.get("resources_max.walltime", "")),
+        walltime_s=seconds_of(fields.get("resources_max.walltime", "")),
     )
 
 
@@ -129,12 +130,3 @@ def _closed(fields: Dict[str, str]) -> str:
 def _unfolded(text: str) -> str:
     """Join the long values that qstat breaks; they continue after a tab on the next line."""
     return re.sub(r"\n\t(?=[^=\n]*$)", "", text, flags=re.MULTILINE)
-
-
-def _seconds(text: str) -> Optional[int]:
-    if not re.match(r"\d+(:\d+){0,3}$", text):
-        return None
-    total = 0
-    for part, unit in zip(reversed(text.split(":")), (1, 60, 3600, 86400)):
-        total += int(part) * unit
-    return total

@@ -8,6 +8,7 @@ from koalapy_adapters.batch import sge
 from koalapy_adapters.batch.classify import check, unreadable
 from koalapy_adapters.batch.protocol import Argv, BatchSettings
 from koalapy_adapters.batch.sge_errors import REFUSALS, UNREACHABLE
+from koalapy_adapters.batch.text import seconds_of
 from koalapy_adapters.errors import Result
 from koalapy_adapters.examination.protocol import (
     Environment,
@@ -156,7 +157,7 @@ def parse_queue(shown: Result, own: List[Any]) -> Queue:
         name=fields.get("qname", ""),
         default=True,
         closed=_closed(own),
-        walltime_s=_seconds(fields.get("h_rt", "")),
+        walltime_s=seconds_of(fields.get("h_rt", "").split(",")[0]),
         nodes=len({host for host, _, _ in own}),
         processors=sum(slots for _, slots, _ in own),
         environments=_offers(fields.get("pe_list", "")),
@@ -198,11 +199,3 @@ def _fields(result: Result) -> Dict[str, str]:
     """`name   value` of qconf's listings; a line that ends with a backslash goes on."""
     text = re.sub(r"\\\n\s*", " ", result.stdout)
     return dict(re.findall(r"^(\S+)[ \t]+(.*?)\s*$", text, re.MULTILINE))
-
-
-def _seconds(text: str) -> Optional[int]:
-    match = re.match(r"(\d+):(\d+):(\d+)$", text.split(",")[0])
-    if match is None:
-        return None
-    hours, minutes, seconds = (int(part) for part in match.groups())
-    return (hours * 60 + minutes) * 60 + seconds

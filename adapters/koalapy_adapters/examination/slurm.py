@@ -7,6 +7,7 @@ from koalapy_adapters.batch import slurm
 from koalapy_adapters.batch.classify import check
 from koalapy_adapters.batch.protocol import Argv, BatchSettings
 from koalapy_adapters.batch.slurm_errors import REFUSALS, UNREACHABLE
+from koalapy_adapters.batch.text import seconds_of
 from koalapy_adapters.errors import Result
 from koalapy_adapters.examination.protocol import Lowest, Queue, Run, chosen, from_stdin, smallest_job
 
@@ -14,7 +15,6 @@ COMMANDS = ["sinfo", "sbatch"]
 
 _FORMAT = "%R|%T"
 _LIVING = re.compile(r"(idle|mixed|allocated|completing|reserved|planned)[^*]*$")
-_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)$")
 _TEST = ["sbatch", "--test-only"]
 # By the grid file's keys; see sbatch(1), INPUT ENVIRONMENT VARIABLES. koalapy's own commands run without them.
 _PROFILE = {"queue": "SBATCH_PARTITION", "account": "SBATCH_ACCOUNT", "qos": "SBATCH_QOS"}
@@ -78,19 +78,10 @@ def _queue(line: str, living: Any) -> Queue:
         name=name,
         default=fields.get("Default") == "YES",
         closed=closed,
-        walltime_s=seconds(fields.get("MaxTime", "")),
+        walltime_s=seconds_of(fields.get("MaxTime", "")),
         nodes=_number(fields.get("TotalNodes")),
         processors=_number(fields.get("TotalCPUs")),
     )
-
-
-def seconds(text: str) -> Optional[int]:
-    """The seconds in Slurm's [days-][[hours:]minutes:]seconds; None for UNLIMITED and the like."""
-    match = _TIME.match(text)
-    if match is None:
-        return None
-    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
 
 
 def _number(text: Optional[str]) -> Optional[int]:

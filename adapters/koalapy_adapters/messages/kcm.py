@@ -158,6 +158,7 @@ class Measured(NamedTuple):
     others_hidden: Flag = False
     whole_nodes: FreeNodes = []
     memory: Optional[Whole] = None
+    walltime_limit_s: Optional[Count] = None
 
 
 class MeasureFailed(NamedTuple):

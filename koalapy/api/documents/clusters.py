@@ -75,6 +75,7 @@ def cluster(report: ClusterReport, added: Collection[str]) -> answers.Cluster:
         "idle": summary.idle if state else None,
         "committed": summary.committed,
         "unit": state.unit if state else None,
+        "walltime_limit_s": state.walltime_limit / SECOND if state and state.walltime_limit is not None else None,
         "age_s": None if report.age is None else round(report.age / SECOND, 3),
         "reason": str(summary.trouble) if summary.trouble else None,
         "foreign_reports": report.foreign.count if report.foreign else 0,

@@ -89,6 +89,28 @@ def test_jobs_run_there_also_with_components_elsewhere_and_over_a_killed_koalad(
     grid.until(lambda: not [each for each in grid.processes() if b"allocation" in cmdline(each)])
 
 
+def test_a_job_has_what_is_left_of_the_pilot_that_it_names_and_fails_if_it_needs_more(grid: Any) -> None:
+    """A pilot of 10 min has at most 4 for a program, beside the barrier and a minute."""
+    name = grid("pilots", "open", "delft", "-n", "3", "--walltime", "10m", "--json").document["pilot"]["name"]
+    grid.until(lambda: limit_of(grid, name))
+    component = {"processors": 1, "executable": "sh", "arguments": ["-c", "exit 0"], "cluster": name}
+    found = grid.end(grid.submit(component))
+    assert found["state"] == "done"
+    assert 60 < found["components"][0]["walltime_s"] < 240
+    long = grid.submit(component | {"walltime": "1h"})
+    assert grid.end(long)["state"] == "failed"
+    reason = grid("explain", long, "--json").document["reason"]
+    assert reason["code"] == "walltime_limit"
+    assert "asks for a walltime of 1h, and the longest that fits is" in reason["message"]
+    assert grid("pilots", "close", name, "--drain").status == 0
+
+
+def limit_of(grid: Any, cluster: str) -> float:
+    """The longest walltime of the cluster in seconds; 0 before it is measured."""
+    found = {each["name"]: each for each in grid("clusters", "--json").document["clusters"]}
+    return found[cluster]["walltime_limit_s"] or 0 if cluster in found else 0
+
+
 def test_what_a_job_used_there_is_the_pilots_used_part_and_adds_nothing_to_the_total(grid: Any) -> None:
     used = grid("usage", "--json").document["total"]
     pilot = opened(grid)
