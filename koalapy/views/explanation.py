@@ -37,7 +37,8 @@ class Explanation:
 
     For a waiting job, `lacks` names what each cluster lacks for each component. `fits`: whether it would be placed now
     if it were alone in the queue. `ahead`: number of jobs before it; `first`: the first of them. `not_borrowed`: why
-    each neighbouring site lends nothing for it now.
+    each neighbouring site lends nothing for it now. `holders`: if one cluster is too busy for it, the attempts of other
+    jobs that have processors there.
 
     For a claiming job, `gives_back_at` is the instant at which it gives up. `holding`: its processors at barriers;
     `held`: the processor-microseconds that they have waited.
@@ -69,6 +70,7 @@ class Explanation:
     waits_for: tuple[Work, ...] = ()
     connected: bool = False
     suspends: tuple[JobId, ...] = ()
+    holders: tuple[Attempt, ...] = ()
 
 
 def explain(engine: Engine, now: Instant, work: Work, placement: PlacementPolicy) -> Explanation:
@@ -124,7 +126,16 @@ def explain(engine: Engine, now: Instant, work: Work, placement: PlacementPolicy
         ahead=waiting.index(job.id) if job.id in waiting else 0,
         first=waiting[0] if waiting else None,
         not_borrowed=why_not_borrowed(engine, now, job),
+        holders=_holders(engine, [each.cluster for each in lacks if each.reason.code == "busy"]),
     )
+
+
+def _holders(engine: Engine, busy: Sequence[str]) -> tuple[Attempt, ...]:
+    """Return the attempts of jobs that have processors of the only busy cluster; none if several are busy."""
+    if len(set(busy)) != 1:
+        return ()
+    there = [each for each in engine.records.live(busy[0]) if each.pilot is None]
+    return tuple([each for each in there if each.allocated_at is not None and each.ended_at is None])
 
 
 def _suspended_for(engine: Engine, job: Job) -> tuple[JobId, ...]:
@@ -275,7 +286,8 @@ def _why_blocked(component: Component, found: Explanation) -> str:
     if named is not None and not lacks:
         return f"It waits for {named}, which is not in the grid file any more. Put it back, or cancel the job."
     if len(lacks) == 1:
-        return f"It waits for {lacks[0].cluster}: {lacks[0].reason if _unusable(lacks[0]) else lacks[0].reason.message}"
+        why = lacks[0].reason if _unusable(lacks[0]) else lacks[0].reason.message
+        return f"It waits for {lacks[0].cluster}: {why}{_held_there(found)}"
     what = f"component {component.index}, of {counted_as(component.processors, 'processor')},"
     if found.fits:
         return "It waits, and is about to be placed."
@@ -287,6 +299,20 @@ def _why_blocked(component: Component, found: Explanation) -> str:
         return f"It waits: no cluster can be used for {what} now."
     idle = counted_as(component.processors, "idle processor")
     return f"It waits: no cluster has {idle} for component {component.index} now."
+
+
+def _held_there(found: Explanation) -> str:
+    """Return which jobs have the processors that a waiting job lacks, and until when, as a further sentence."""
+    jobs = list(dict.fromkeys(each.id.job for each in found.holders))
+    if not jobs:
+        return ""
+    ends = [(each.started_at + each.request.walltime, each.id.job) for each in found.holders if each.started_at]
+    processors = counted_as(sum(each.processors for each in found.holders), "processor")
+    if len(jobs) == 1:
+        until = f" until {format_instant(Instant(max(ends)[0]))} at the latest" if ends else ""
+        return f" Job {jobs[0]} has {processors} there{until}."
+    first = f", job {min(ends)[1]} until {format_instant(Instant(min(ends)[0]))} at the latest" if ends else ""
+    return f" {len(jobs)} jobs of this grid have {processors} there{first}."
 
 
 def _claiming(found: Explanation, job: Job) -> str:
