@@ -46,9 +46,7 @@ def misfit(component: ComponentRequest, summary: ClusterSummary, *, now: bool = 
         return Reason("only_named", "request", "takes only components that name it.", "Name it with `cluster:`.")
     if summary.trouble:
         return summary.trouble
-    if (lacks := _held_misfit(component, summary)) is not None:
-        return lacks
-    if (reason := too_long(component, summary)) is not None:
+    if (reason := refusal(component, summary)) is not None:
         return reason
     needed = processors_taken(component, summary.settings)
     if needed > summary.largest:
@@ -56,6 +54,11 @@ def misfit(component: ComponentRequest, summary: ClusterSummary, *, now: bool = 
     if now and needed > summary.idle:
         return Reason("busy", "transient", _busy(summary, needed), "It waits until they are idle.")
     return _shape(component, summary, needed) if now else None
+
+
+def refusal(component: ComponentRequest, summary: ClusterSummary) -> Reason | None:
+    """Return the reason why the cluster takes no component like this one, whatever its size; None if it does."""
+    return _held_misfit(component, summary) or too_long(component, summary)
 
 
 def _held_misfit(component: ComponentRequest, summary: ClusterSummary) -> Reason | None:
@@ -142,7 +145,7 @@ def _spread_misfit(component: ComponentRequest, summary: ClusterSummary) -> Reas
     """Return why a cluster alone is not enough for a component that may be spread; None if it is."""
     if summary.trouble is not None:
         return summary.trouble
-    if (reason := too_long(component, summary)) is not None or summary.idle >= component.processors:
+    if (reason := refusal(component, summary)) is not None or summary.idle >= component.processors:
         return reason
     message = f"could give {_of(summary.idle)} of {component.processors}."
     return Reason("busy", "transient", message, "It waits until a group of clusters has enough.")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from koalapy.broker.availability import Availability
-from koalapy.broker.fit import misfit, too_long
+from koalapy.broker.fit import misfit, refusal
 from koalapy.broker.ranges import most_that_fits
 from koalapy.broker.suitability import Suitability
 from koalapy.information.commitments import processors_taken
@@ -166,7 +166,7 @@ def free_for(component: ComponentRequest, summary: ClusterSummary) -> int:
     """Return the most processors that a component like this one, of any size, could have on the cluster now."""
     if not component.spread:
         return component.processors if misfit(component, summary) is None else 0
-    if summary.settings.only_named or too_long(component, summary) is not None:
+    if summary.settings.only_named or refusal(component, summary) is not None:
         return 0
     most = min(summary.idle, summary.largest)
     if summary.state is not None and summary.state.largest_idle is not None:

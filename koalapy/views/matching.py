@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import Placement, find_placement
-from koalapy.broker.fit import Misfit, misfit, too_long
+from koalapy.broker.fit import Misfit, misfit, refusal
 from koalapy.broker.groups import choices, free_for, is_spread
 from koalapy.broker.suitability import Suitability
 from koalapy.core.matching import Matching
@@ -86,7 +86,7 @@ def match(
 def _why_alone_not(component: ComponentRequest, summary: ClusterSummary) -> Reason:
     if summary.trouble is not None:
         return summary.trouble
-    if (reason := too_long(component, summary)) is not None:
+    if (reason := refusal(component, summary)) is not None:
         return reason
     if component.spread:
         free = counted_as(free_for(component, summary), "processor")

@@ -1,5 +1,7 @@
 """Groups of clusters: the search of the EU-CrossGrid paper, with its example (figure 2)."""
 
+from dataclasses import replace
+
 import pytest
 from engine_play import component, make
 
@@ -12,7 +14,7 @@ from koalapy.information.kis import ClusterSummary
 from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.job import Choice
 from koalapy.model.request import ComponentRequest
-from koalapy.model.units import Instant
+from koalapy.model.units import MINUTE, Duration, Instant
 
 BEE, AOCE, ZEUS, OLD, LNGRID = "bee001.ific.uv.es", "aocegrid.uab.es", "zeus.cyf-kr.edu.pl", "old", "lngrid02.lip.pt"
 # CE1 to CE5 of figure 2a; CE4 does not meet the requirements.
@@ -156,3 +158,16 @@ def test_a_choice_that_was_made_before_fits_or_not() -> None:
     assert fits(JOB, found, Availability([summary("a", 3), summary("b", 2)]))
     assert not fits(JOB, found, Availability([summary("a", 3), summary("b", 1, 9)]))
     assert not fits(JOB, found, Availability([summary("a", 3)]))
+
+
+def test_a_group_has_no_cluster_that_takes_no_component_like_it() -> None:
+    """Programs on the pilot are isolated, and the queue of c takes no more than a minute."""
+    isolated = summary("pilot~9", 8, isolation=())
+    short = replace(summary("c", 8), walltime_limit=Duration(MINUTE))
+    there = Availability([summary("a", 4), isolated, short, summary("b", 4)])
+    wanted = replace(component(8, spread=True), executable="/home/me/program")
+    found = choices(make(wanted), there, EveryCluster())
+    assert {name for each in found for name, _ in each.clusters} == {"a", "b"}
+    staged = replace(wanted, executable="./program", walltime=Duration(MINUTE))
+    found = choices(make(staged), there, EveryCluster())
+    assert [each.clusters for each in found][:2] == [(("pilot~9", 8),), (("c", 8),)]
