@@ -26,6 +26,15 @@ _HOLDER = text(
     " WHERE locktype = 'advisory' AND classid = 0 AND objid = :lock AND granted"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
+# Ends the session with the lock if its client has sent nothing for so long, in the middle of a statement too. No
+# time-out of the server covers the time between two statements of a pipeline.
+_END_FROZEN = text(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN pg_locks USING (pid)"
+    " WHERE locktype = 'advisory' AND classid = 0 AND objid = :lock AND granted"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND usename = current_user AND wait_event IN ('ClientRead', 'ClientWrite')"
+    " AND greatest(state_change, query_start) < clock_timestamp() - make_interval(secs => :seconds)"
+)
 _HAS_IDLE_TIMEOUT = 14
 _IDLE_S = 60  # a koalad that is frozen for so long may be replaced; a live one checks its store far more often
 _KEEPALIVES = {"idle": 10, "interval": 5, "count": 3}  # both ends notice within half a minute that the other is lost
@@ -109,8 +118,10 @@ class PostgresqlServer:
         try:
             held = bool(session.scalar(_TRY, {"lock": _LOCK}))
             holder = None if held else session.scalar(_HOLDER, {"lock": _LOCK})
-            if held and _version(engine) >= _HAS_IDLE_TIMEOUT:
-                session.execute(text(f"SET idle_session_timeout = '{_IDLE_S}s'"))
+            if not held:
+                session.execute(_END_FROZEN, {"lock": _LOCK, "seconds": _IDLE_S})  # so that the next try may succeed
+            if held:
+                _end_when_frozen(session, engine)
             session.commit()  # the lock is the session's; an open transaction would hold up vacuum
         except BaseException:
             _end(session)
@@ -120,6 +131,16 @@ class PostgresqlServer:
             return str(holder or "another koalad")
         self._guard = session
         return None
+
+
+def _end_when_frozen(session: Connection, engine: Engine) -> None:
+    """Let the server end the session, and the lock with it, once nothing came for a minute, wherever that was.
+
+    The one time-out holds between transactions, the other one inside of them.
+    """
+    session.execute(text(f"SET idle_in_transaction_session_timeout = '{_IDLE_S}s'"))
+    if _version(engine) >= _HAS_IDLE_TIMEOUT:
+        session.execute(text(f"SET idle_session_timeout = '{_IDLE_S}s'"))
 
 
 def _version(engine: Engine) -> int:

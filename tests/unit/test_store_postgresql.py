@@ -1,11 +1,18 @@
 """The store in PostgreSQL: one koalad has it until its session is lost; a restart of the server loses nothing."""
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import make_url, text
+import waiting
+from sqlalchemy import create_engine, make_url, text
 
 from koalapy.model.change import Change
 from koalapy.model.identity import JobId
@@ -137,6 +144,7 @@ def test_a_commit_is_synced_and_an_idle_session_is_ended(database: str) -> None:
     with backend.writing(engine) as connection:
         assert connection.scalar(text("SHOW synchronous_commit")) == "on"
         assert connection.scalar(text("SHOW idle_session_timeout")) == "1min"
+        assert connection.scalar(text("SHOW idle_in_transaction_session_timeout")) == "1min"
         assert connection.scalar(text("SHOW transaction_isolation")) == "repeatable read"
     engine.dispose()
     backend.close()
@@ -151,3 +159,128 @@ def test_a_database_of_another_program_is_refused_and_kept(opener: Callable[[], 
     backend.close()
     with pytest.raises(StoreUnreadable, match="holds tables, but is not a store of koalapy"):
         opener()
+
+
+FROZEN_S = 1  # in place of a minute
+FREEZES = """
+import os, signal, sys
+from pathlib import Path
+from sqlalchemy import event
+from koalapy.store import postgresql
+from koalapy.store.open import open_store
+sys.path.insert(0, sys.argv[1])
+from test_store_postgresql import FROZEN_S, submission
+
+postgresql._IDLE_S = FROZEN_S
+store = open_store(sys.argv[2], Path(sys.argv[3]))
+store.commit(submission(1))
+left = [int(sys.argv[4])]
+freeze = lambda: os.kill(os.getpid(), signal.SIGSTOP)
+engine, guard = store._engine, store._backend._guard
+
+def counted(*arguments):
+    left[0] -= 1
+    if left[0] == 0:
+        freeze()
+
+def pipelined(connection, cursor, statement, parameters, context, executemany):
+    with cursor.connection.pipeline():
+        cursor.execute("SELECT 1")
+        cursor.connection.pgconn.send_flush_request()
+        cursor.connection.pgconn.flush()
+        freeze()
+
+if sys.argv[5] == "pipeline":
+    def before(*arguments):
+        left[0] -= 1
+        if left[0] == 0:
+            pipelined(*arguments)
+
+    event.listen(engine, "before_cursor_execute", before)
+else:
+    event.listen(engine, "before_cursor_execute", counted)
+    event.listen(engine, "after_cursor_execute", counted)
+    event.listen(engine, "commit", counted)
+print("begins", flush=True)
+try:
+    store.commit(submission(2))
+except Exception as error:
+    print("refused", error, flush=True)
+else:
+    print("committed", left[0], flush=True)
+"""
+
+
+class Frozen:
+    """A process that commits to the store, and is stopped before or after the `at`th statement of that."""
+
+    def __init__(self, database: str, state: Path, at: int, way: str) -> None:
+        words = [str(Path(__file__).parent), database, str(state), str(at), way]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", FREEZES, *words], stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "begins\n"
+
+    def describe(self) -> str:
+        return f"process {self.process.pid} is stopped"
+
+    def is_stopped(self) -> bool:
+        """Wait until it is stopped, or has ended. Returns whether it is stopped."""
+        _, status = os.waitpid(self.process.pid, os.WUNTRACED)
+        stopped = os.WIFSTOPPED(status)
+        if not stopped:
+            self.process.returncode = os.waitstatus_to_exitcode(status)
+        return stopped
+
+    def stop(self) -> None:
+        """End the process in any case."""
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def go_on(self) -> str:
+        self.process.send_signal(signal.SIGCONT)
+        return self.process.communicate()[0]
+
+
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["statements", "pipeline"])
+def test_a_koalad_that_is_frozen_between_any_two_statements_of_a_commit_is_replaced(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, every: int
+) -> None:
+    """It can commit nothing afterwards, and the one in its place finds the commit whole or not at all."""
+    monkeypatch.setattr("koalapy.store.postgresql._IDLE_S", FROZEN_S)
+    for at in count(1, every):
+        frozen = Frozen(database, tmp_path, at, way)
+        try:
+            stopped = frozen.is_stopped()
+            if not stopped:
+                break
+            second = waiting.until(lambda: opened(database, tmp_path), 60.0, frozen.describe)
+            before = [job.id for job in second.jobs()]
+            answer = frozen.go_on()
+            assert "refused" in answer or before == [1, 2], answer
+            assert [job.id for job in second.jobs()] == before
+            second.close()
+            empty(database)
+        finally:
+            frozen.stop()
+    assert at > every
+
+
+def opened(database: str, state: Path) -> Store | None:
+    with suppress(StoreLocked):
+        return open_store(database, state)
+    return None
+
+
+def empty(database: str) -> None:
+    """Remove the jobs, so that the next process has the same to commit."""
+    engine = create_engine(make_url(database).set(drivername="postgresql+psycopg"))
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM history"))
+        connection.execute(text("DELETE FROM jobs"))
+    engine.dispose()

@@ -7,8 +7,11 @@ import shutil
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import live
@@ -299,3 +302,46 @@ def test_a_new_release_is_rolled_out_while_jobs_run(pair: Pair, place: Path, she
         ended = pair.one.end(each)
         assert (ended["state"], ended["completion_failures"]) == ("done", 0)
     assert lines.read_text() == "started\nended\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_a_koalad_that_is_frozen_at_any_moment_is_replaced_within_90_s(
+    pair: Pair, shell: Callable[..., Document], seed: int
+) -> None:
+    """It is stopped while several clients submit jobs. Every job that they know of runs once."""
+    assert pair.one("up").status == 0
+    pair.one.known()
+    assert pair.two("up").status == 0
+    lines, known, ended = pair.work / "lines", list[str](), threading.Event()
+
+    def submit(client: int) -> None:
+        for number in count():
+            if ended.is_set():
+                return
+            name = f"{client}.{number}"
+            job = pair.one.write(f"{name}.yaml", {"components": [shell(f"echo {name} >>{lines}")]})
+            if pair.one("submit", job, "--json").status == 0:
+                known.append(name)
+
+    clients = [threading.Thread(target=submit, args=(each,), daemon=True) for each in range(3)]
+    first = pid_of(pair.one)
+    for each in clients:
+        each.start()
+    pair.one.until(lambda: len(known) >= 3)
+    time.sleep(Random(seed).uniform(0, 2))
+    os.kill(first, signal.SIGSTOP)
+    try:
+        ended.set()
+        pair.two.until(lambda: state(pair.two) == "ready", 90.0)
+    finally:
+        os.kill(first, signal.SIGCONT)
+    assert wait_for_end(first, PATIENCE_S)
+    for each in clients:
+        each.join(PATIENCE_S)
+    with pair.two.client() as grid:
+        grid.wait([job["id"] for job in grid.jobs()], PATIENCE_S)
+        assert {job["state"] for job in grid.jobs()} == {"done"}
+    ran = lines.read_text().split()
+    assert len(ran) == len(set(ran)), "nothing runs twice"
+    assert {*known} <= {*ran}
