@@ -26,7 +26,7 @@ Json = Dict[str, Any]
 SILENCE_S = 60.0  # without a message, after which the queue's server is gone
 GRACE_S = 10.0  # for jobs that end because it is
 _AGAIN_S = 0.02
-_PASSED_ON = ("HOME", "LANG", "TZ", "TMPDIR")
+_PASSED_ON = ("HOME", "LANG", "TZ", "TMPDIR", private_dir.AROUND)
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _CANNOT_START = 126
 

@@ -193,3 +193,23 @@ def test_a_lender_whose_nodes_cannot_isolate_lends_nothing_and_both_sides_give_t
             lyon.until(lambda: nothing_left_of_leases(lyon))
         finally:
             pair.stop()
+
+
+@pytest.mark.parametrize("forced", [True, False])
+def test_nothing_of_an_isolated_lease_stays_on_the_node(pair: Pair, forced: bool) -> None:
+    """Also if the lease is ended while a program runs, which has written into its temporary directory."""
+    name = os.urandom(8).hex()
+    job, gate = pair.holding(f"echo kept > /tmp/{name};")
+    made = {found.parent for found in Path("/tmp").glob(f"koala-*/**/{name}")}
+    addresses = [json.loads(each.read_text()) for each in pair.lyon.root.glob("shared/**/server.json")]
+    made |= {Path(each["socket"]).parent for each in addresses}
+    assert len(made) >= 2, "of the program, and of the queue"
+    if forced:
+        (lent,) = leases(pair.lyon)
+        assert pair.lyon("leases", "end", lent["name"], "--force").status == 0
+        gate.wait_for(2)
+        made |= {found.parent for found in Path("/tmp").glob(f"koala-*/**/{name}")}
+    gate.open()
+    assert pair.delft.end(job)["state"] == "done"
+    pair.idle()
+    pair.lyon.until(lambda: not [each for each in made if each.exists()])

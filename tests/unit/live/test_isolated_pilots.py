@@ -114,7 +114,7 @@ def test_an_end_by_a_signal_and_a_missing_program_are_reported_as_elsewhere(pilo
     tool.chmod(0o755)
     hidden = koala.end(koala.submit({"processors": 1, "executable": str(tool), "cluster": name, "walltime": "1m"}))
     assert hidden["state"] == "failed"
-    assert "not visible to an isolated program" in str(hidden["components"][0]["reason"])
+    assert f"{name}: isolates programs, and {tool} is not visible to them." in str(hidden["reason"])
 
 
 def test_a_program_that_is_cancelled_has_its_grace(pilot: tuple[Any, str]) -> None:

@@ -367,7 +367,9 @@ class Agent:
             self._out.write_bulk(pieces) if isinstance(frame, Chunk) else self._out.write(pieces)
 
         if self._streams is None:
-            self._streams = NodeStreams(self._selector, send, self._attach, runs_commands=self._isolation is None)
+            self._streams = NodeStreams(
+                self._selector, send, self._attach, self._isolation is None, {private_dir.AROUND: self._directory}
+            )
         frame = frame_of_json(message)
         if self._sweeping and isinstance(frame, OpenStream) and frame.command and not self._streams.has(frame.stream):
             # It would outlive this agent, which has looked for the last time at what is below it.

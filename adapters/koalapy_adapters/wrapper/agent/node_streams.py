@@ -6,7 +6,7 @@ import os
 import selectors
 import socket
 import struct
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from koalapy_adapters import clock
 from koalapy_adapters.frames import MAX_CHUNK
@@ -30,7 +30,7 @@ class NodeStreams:
     """All streams of one node. `send(frame)` passes a frame towards koalad; `tick` at `next_wakeup` or later.
 
     `attach` returns a client's end of the terminal, or raises OSError. `runs_commands`: False if the program is
-    isolated, for a command is not.
+    isolated, for a command is not. `variables`: of commands, beside those of this process.
     """
 
     def __init__(
@@ -39,8 +39,10 @@ class NodeStreams:
         send: Callable[[Any], Any],
         attach: Callable[[], socket.socket] = _no_terminal,
         runs_commands: bool = True,
+        variables: Optional[Mapping[str, str]] = None,
     ) -> None:
         self._selector, self._send, self._attach, self._runs_commands = selector, send, attach, runs_commands
+        self._environment = dict(os.environ, **variables or {})
         self._plugs: Dict[int, _Plug] = {}
 
     def has(self, stream: int) -> bool:
@@ -100,7 +102,7 @@ class NodeStreams:
         if frame.terminal:
             for plug in self._plugs.values():
                 plug.take_terminal()
-        self._plugs[frame.stream] = _Plug(frame, self._selector, self._send, self._attach)
+        self._plugs[frame.stream] = _Plug(frame, self._selector, self._send, self._attach, self._environment)
 
     def _forget(self, now: int) -> None:
         over = [stream for stream, plug in self._plugs.items() if plug.end.is_over]
@@ -120,8 +122,9 @@ class _Plug:
         selector: selectors.BaseSelector,
         send: Callable[[Any], Any],
         attach: Callable[[], socket.socket],
+        environment: Mapping[str, str],
     ) -> None:
-        self._selector, self._send = selector, send
+        self._selector, self._send, self._environment = selector, send, environment
         self.is_terminal = frame.terminal
         self._port = frame.port
         self.end = StreamEnd(clock.now(), StreamName(frame.tag, frame.stream, frame.patience))
@@ -153,7 +156,7 @@ class _Plug:
 
     def _run(self, command: str) -> None:
         """Start the command. Raises OSError."""
-        self._command = _Command(command, self._selector)
+        self._command = _Command(command, self._selector, self._environment)
         self._socket = self._command.socket
         self._pass_on(self.end.accept(clock.now()))
 
@@ -306,7 +309,7 @@ class _Command:
     Raises OSError if no process can be started.
     """
 
-    def __init__(self, command: str, selector: selectors.BaseSelector) -> None:
+    def __init__(self, command: str, selector: selectors.BaseSelector, environment: Mapping[str, str]) -> None:
         self._selector = selector
         self._output = b""
         self.status: Optional[int] = None  # as a shell has it, once it has ended
@@ -316,7 +319,7 @@ class _Command:
         os.set_blocking(self._errors, False)
         try:
             standard = [theirs.fileno(), theirs.fileno(), writing]
-            self.pid = spawn(["/bin/sh", "-c", command], os.environ, standard, "/")
+            self.pid = spawn(["/bin/sh", "-c", command], environment, standard, "/")
         finally:
             theirs.close()
             os.close(writing)
