@@ -63,7 +63,7 @@ def _lend(site: Site | None) -> Lend | None:
         lost_after=found.lost_after, pass_on=found.pass_on, strangers=found.strangers,
         requests_per_minute=found.requests_per_minute,
         isolate=found.isolation, visible=found.visible, revoke_for=found.revoke_for, grace=found.grace,
-        hours=tuple([parse_hours(each) for each in found.hours]),
+        hours=tuple([parse_hours(each) for each in found.hours]), disk=found.disk,
     )  # fmt: skip
 
 

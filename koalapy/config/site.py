@@ -38,6 +38,7 @@ from koalapy.model.textfile.fields import (
     Number,
     Positive,
     Section,
+    Size,
     Span,
     as_line,
     as_list,
@@ -161,6 +162,7 @@ class Lending(Section):
     )
     grace: Span = Field(default=REVOKE_GRACE, description="the notice that the borrower is given then")
     hours: LendingHours = Field(default=(), description="cron fields of the minutes in which leases may last; always")
+    disk: Size | None = Field(default=None, description="what a lease may write on its cluster; with more it ends")
 
 
 class Running(Section):

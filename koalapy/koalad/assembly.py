@@ -166,7 +166,9 @@ class Koalad:
         )  # fmt: skip
         self.grid_changes = GridChanges(grid, commanded, parts)
         examine = self._links.examine_lease
-        self.leases = Leases(self.service, self.grid_changes, self._loop, examine, snapshot.neighbours)
+        self.leases = Leases(
+            self.service, self.grid_changes, self._loop, examine, self._links.lease_bytes, snapshot.neighbours
+        )
         if self.sites is not None:
             self._links.open_lease = self.sites.links.open_lease
             self.sites.links.relay = self._links.relay_lease

@@ -132,7 +132,10 @@ class LeaseEndRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseExamined:
-    """The nodes of a lease that is to be lent were examined. `reason`: why programs cannot be isolated there."""
+    """The nodes of a lease that is to be lent were examined, or the disk use of one that is lent.
+
+    `reason`: why it is not lent, or not any longer.
+    """
 
     neighbour: str
     lease: int

@@ -46,7 +46,8 @@ class Lend:
     neighbours. `strangers`: requests that a neighbour passes on for another site are served too.
     `requests_per_minute`: of one neighbour; more are rejected. `isolate`, `visible`: see PilotTerms. `revoke_for`: the
     jobs for which leases are taken back. `grace`: how long before its end the borrower is given notice; 0 for none.
-    `hours`: by the clock of koalad's host, when leases may last; always if there are none.
+    `hours`: by the clock of koalad's host, when leases may last; always if there are none. `disk`: bytes that one lease
+    may have on its cluster's disk; None for no bound.
     """
 
     to: tuple[str, ...]
@@ -62,6 +63,7 @@ class Lend:
     revoke_for: RevokeFor = RevokeFor.OWN
     grace: Duration = REVOKE_GRACE
     hours: tuple[Hours, ...] = ()
+    disk: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

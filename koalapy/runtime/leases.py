@@ -4,7 +4,8 @@ The nodes of one that is to be lent are examined first: whether they isolate pro
 """
 
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 from koalapy_adapters.errors import BatchError
@@ -16,6 +17,7 @@ from koalapy.model.events import LeaseEndRequested, LeaseExamined
 from koalapy.model.lease import Lease, LeaseState
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import Instant
+from koalapy.runtime.disk import as_size
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.grid_changes import GridChanges
 from koalapy.runtime.service import Service
@@ -23,6 +25,7 @@ from koalapy.runtime.upkeep import Upkeep
 from koalapy.views.leases import LeaseView, audit_line, began_line, lease_upkeep, leases
 
 _LOG = structlog.get_logger()
+_MEASURE_S = 5.0  # between two measurements of what leases have written
 _LOOK_S = 1.0  # between looks while there are leases in the grid
 _ENDED = Reason("lease_ended", "request", "Its lender has taken it back.", "")
 
@@ -36,10 +39,16 @@ class Leases:
         changes: GridChanges,
         loop: DriverThread,
         examine: Callable[[str, int], Reason | None],
+        measure: Callable[[str, int], int],
         recorded: Iterable[Neighbour] = (),
     ) -> None:
-        """`examine`: see ClusterLinks.examine_lease. `recorded`: the neighbours in the store at koalad's start."""
+        """`examine`, `measure`: see ClusterLinks.examine_lease and lease_bytes. `recorded`: the neighbours in the
+        store at koalad's start.
+        """
         self._service, self._changes, self._loop, self._look_into = service, changes, loop, examine
+        self._bytes_of = measure
+        self._measuring: threading.Thread | None = None
+        self._measured_at = -_MEASURE_S
         self._examined: dict[tuple[str, int], threading.Thread] = {}
         self._begun = {
             LeaseKey(record.name, each.lent, each.number, each.asked_at)
@@ -111,7 +120,31 @@ class Leases:
             self._changes.join_lease(cluster)
         for lease in due.examine:
             self._begin_to_examine(lease)
-        return _LOOK_S if joined or due.join or due.examine else None
+        if due.measure:
+            self._begin_to_measure(due.measure)
+        return _LOOK_S if joined or due.join or due.examine or due.measure else None
+
+    def _begin_to_measure(self, leases: Sequence[tuple[str, int, int]]) -> None:
+        """Measure what leases have written, in a thread of its own, unless that was done a moment ago."""
+        is_measuring = self._measuring is not None and self._measuring.is_alive()
+        if not is_measuring and time.monotonic() >= self._measured_at + _MEASURE_S:
+            self._measuring = threading.Thread(target=self._measure, args=(leases,), name="lease-disk", daemon=True)
+            self._measuring.start()
+
+    def _measure(self, leases: Sequence[tuple[str, int, int]]) -> None:
+        """End the leases that have written too much. One that cannot be measured now is measured later."""
+        for neighbour, number, most in leases:
+            try:
+                taken = self._bytes_of(neighbour, number)
+                if taken <= most:
+                    continue
+                message = f"Its programs have {as_size(taken)} on the disk there, and may have {as_size(most)}."
+                reason = Reason("disk_exceeded", "request", message, "Let them write less, or ask its people.")
+                _LOG.warning("lease_over_disk", neighbour=neighbour, lease=number, bytes=taken, most=most)
+                self._service.do(LeaseExamined(neighbour=neighbour, lease=number, reason=reason))
+            except (KoalaError, BatchError, TimeoutError) as error:
+                _LOG.info("lease_not_measured", neighbour=neighbour, lease=number, reason=str(error))
+        self._measured_at = time.monotonic()
 
     def _begin_to_examine(self, lease: tuple[str, int]) -> None:
         """Examine the nodes of a lease in a thread of its own, unless one does so."""

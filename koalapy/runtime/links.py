@@ -13,7 +13,8 @@ from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.connections.protocol import Connection
 from koalapy_adapters.frames import MAX_CHUNK
 from koalapy_adapters.layout import LEASE_SHARED, attempt_directory, lease_directory
-from koalapy_adapters.messages import Done, OpenStream, Welcome
+from koalapy_adapters.messages import DiskUse, Done, OpenStream, Welcome
+from koalapy_adapters.messages.details import disk_used
 
 from koalapy.coallocation.event_origin import is_elsewhere
 from koalapy.coallocation.restored_store import doubtful
@@ -46,6 +47,7 @@ from koalapy.runtime.logins import Logins
 from koalapy.runtime.matchmaking.matchmaker import Matchmaker
 from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.rendezvous import RendezvousHub
+from koalapy.runtime.session.exchange import understood
 from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.streams import Stream
 from koalapy.runtime.uplink.connect import connection_of
@@ -53,6 +55,7 @@ from koalapy.runtime.uplink.link import CLOSE_S, Link, LinkServices, Relay
 from koalapy.runtime.uplink.pilot import LeaseConnection, Lent, PilotConnection, examined, surroundings
 
 _LOG = structlog.get_logger()
+_COUNTED_S = 60.0  # within which a KCM counts bytes; it ends its count after 40 s
 
 OpenLease = Callable[[str, int], Stream]  # by lender and number of the lease
 
@@ -354,6 +357,16 @@ class ClusterLinks:
         finally:
             channel.close()
         return examined(printed, errors)
+
+    def lease_bytes(self, neighbour: str, number: int) -> int:
+        """Return the bytes that a lent lease has on its cluster's disk, or more than so many. Blocks.
+
+        Raises KoalaError if the cluster does not answer, TimeoutError if it does not answer in time.
+        """
+        attempt, _, _ = self._lent(neighbour, number, LeaseState.BOUND)
+        tag = tag_of(self._instance, attempt.id)
+        answer = self.ask(attempt.cluster, lambda request: DiskUse(request, tag), _COUNTED_S)
+        return understood(disk_used, answer.details).bytes
 
     def _lent(self, neighbour: str, number: int, state: LeaseState) -> tuple[Attempt, str, Lent]:
         """Return what holds a lease that is in this state, the prefix of commands there, and its place.

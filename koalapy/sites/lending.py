@@ -111,8 +111,14 @@ def on_given_back(core: Core, now: Instant, event: RequestCancelled | LeaseRetur
 
 
 def on_examined(core: Core, now: Instant, event: LeaseExamined) -> None:
-    """Offer a lease whose nodes isolate programs; end another one, and lend nothing of that cluster for a while."""
+    """Offer a lease whose nodes isolate programs; end another one, and lend nothing of that cluster for a while.
+
+    One that is lent already ends if it may not go on.
+    """
     lease = core.neighbours.lease(event.neighbour, event.lease, lent=True)
+    if lease is not None and lease.state is LeaseState.BOUND and event.reason is not None:
+        end(core, now, event.neighbour, lease, event.reason)
+        return
     job = None if lease is None or lease.job is None else core.records.jobs.get(lease.job)
     if lease is None or job is None or lease.state is not LeaseState.BINDING or not is_bound(job):
         return

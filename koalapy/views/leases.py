@@ -122,19 +122,31 @@ class LeaseUpkeep:
     """The next steps of leases. Each may be repeated, and is found again after a restart.
 
     `join`: those that become clusters. `leave`: clusters of leases that are over. `examine`:
-    the borrowers and numbers of those that are offered once their nodes are known to isolate programs.
+    the borrowers and numbers of those that are offered once their nodes are known to isolate programs. `measure`: of
+    those that are lent, with the most bytes that they may have on their cluster's disk.
     """
 
     join: tuple[LeasedCluster, ...]
     leave: tuple[str, ...]
     examine: tuple[tuple[str, int], ...]
+    measure: tuple[tuple[str, int, int], ...] = ()
 
 
 def lease_upkeep(engine: Engine, joined: Collection[str]) -> LeaseUpkeep:
     """Return what is to be done about leases. `joined`: the clusters of the grid that are leases."""
     here = _here(engine.core.neighbours.records.values(), engine.settings.borrow)
     join = tuple(each for name, each in here.items() if name not in joined)
-    return LeaseUpkeep(join, tuple(name for name in joined if name not in here), _unexamined(engine))
+    return LeaseUpkeep(join, tuple(name for name in joined if name not in here), _unexamined(engine), _bounded(engine))
+
+
+def _bounded(engine: Engine) -> tuple[tuple[str, int, int], ...]:
+    """Return the leases whose disk use is bounded, each with its borrower, its number and the bound."""
+    lend = engine.settings.lend
+    if lend is None or lend.disk is None:
+        return ()
+    lent = engine.core.neighbours.leases(lent=True)
+    held = [(name, each) for name, each in lent if each.job is not None and each.state is LeaseState.BOUND]
+    return tuple([(name, each.number, lend.disk) for name, each in held])
 
 
 def _unexamined(engine: Engine) -> tuple[tuple[str, int], ...]:

@@ -181,7 +181,8 @@ class Staging:
         self._writer.chunk(chunk)
 
     async def _disk_use(self, message: DiskUse) -> Done:
-        return Done(message.id, details=await in_thread(disk_use.Counter(self._directories.own).count))
+        directory = self._directories.attempt(message.tag) if message.tag else self._directories.own
+        return Done(message.id, details=await in_thread(disk_use.Counter(directory).count))
 
     async def _stat(self, message: Stat) -> Done:
         attempt = self._directories.attempt(message.tag)

@@ -97,13 +97,14 @@ class Stat(NamedTuple):
 
 
 class DiskUse(NamedTuple):
-    """Ask how much of the shared directory the store takes up. Answered by Done, within 40 s.
+    """Ask how much of the shared directory the store takes up, or one attempt of it. Answered by Done, within 40 s.
 
     Its details: `bytes` on disk, `attempts`, the directories of attempts, `staged_bytes` of the staging cache, and
     `whole`: false if there was too much to count, so that there are more bytes.
     """
 
     id: Count
+    tag: Name = ""
 
 
 MESSAGES: Tuple[Type[Any], ...] = (Want, Store, StoreMany, Fetch, FetchMany, ListFiles, Stat, DiskUse)

@@ -213,3 +213,25 @@ def test_nothing_of_an_isolated_lease_stays_on_the_node(pair: Pair, forced: bool
     assert pair.delft.end(job)["state"] == "done"
     pair.idle()
     pair.lyon.until(lambda: not [each for each in made if each.exists()])
+
+
+def test_a_lease_that_writes_more_than_it_may_ends_with_the_reason() -> None:
+    with tempfile.TemporaryDirectory(prefix="kl", dir="/var/tmp") as root:
+        place = Path(root)
+        pair = Pair(place, processors=6, isolation="auto", disk="20M")
+        try:
+            pair.link()
+            delft, lyon = pair.both
+            script = "head -c 50000000 /dev/zero > much; sleep 1000"
+            job = delft.submit(live.sh(script, 3, walltime="2m", launch="once"), retry_on=[])
+            ended = delft.end(job)
+            assert ended["state"] == "failed", ended
+            assert ended["components"][0]["cluster"] == "lyon~1"
+            why = "on the disk there, and may have 20"
+            delft.until(lambda: why in delft("leases", "--all", "--json").out)
+            assert why in lyon("leases", "--all", "--json").out
+            small = delft.submit(live.sh("head -c 1000000 /dev/zero > little", 3, walltime="2m"))
+            assert delft.end(small)["state"] == "done"
+            pair.idle()
+        finally:
+            pair.stop()

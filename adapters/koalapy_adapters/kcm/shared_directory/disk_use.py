@@ -13,7 +13,7 @@ LONGEST = 40.0  # seconds that a count may take
 
 
 class Counter:
-    """Counts below `directory`, a store's own. `count` blocks; two calls at one time count twice."""
+    """Counts below `directory`, that of a store or attempt. `count` blocks; two calls at one time count twice."""
 
     def __init__(
         self,
