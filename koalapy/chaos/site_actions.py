@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from koalapy.chaos import faults, user_actions
 from koalapy.chaos.plan import Action, plan
+from koalapy.model.commands import EndLease, ReturnLease
 from koalapy.model.errors import Reason
 from koalapy.model.events import LeaseEndRequested
 from koalapy.model.identity import tag_of
@@ -119,6 +120,27 @@ def _kill_pilot(sites: SimSites, rng: Random) -> None:
             batch.kill(job)
 
 
+def _forge_end(sites: SimSites, rng: Random) -> None:
+    """Let a site report the end of a lease that it never lent, or has reported already, at a charge of its own.
+
+    Or let it return a lease that it never had.
+    """
+    pair = rng.choice(sites.pairs)
+    liar, victim = rng.choice(((pair.one, pair.other), (pair.other, pair.one)))
+    lying, deceived = sites.worlds[liar].koalad.engine, sites.worlds[victim].koalad.engine
+    record = None if deceived is None else deceived.core.neighbours.records.get(liar)
+    if lying is None or record is None or victim not in lying.core.neighbours.records:
+        return
+    known = {each.number for each in (*record.leases, *record.given_up) if not each.lent}
+    number = rng.choice((rng.randint(1, max(1, record.next_lease - 1)), record.next_lease + rng.randint(1000, 9999)))
+    there = lying.core.neighbours.lease(victim, number, lent=True)
+    if rng.random() < 0.3:
+        lying.core.records.command(ReturnLease(neighbour=victim, lease=number + 100_000))
+    elif number not in known and there is None:
+        lying.core.records.command(EndLease(neighbour=victim, lease=number, charge=rng.getrandbits(53), reason=_ENDED))
+        sites.forged[victim, liar] += 1
+
+
 def _link_cut(sites: SimSites, rng: Random) -> None:
     pair = rng.choice(sites.pairs)
     sites.network.cut(pair.one, pair.other, between(rng, *rng.choice((_SHORT, _LONG))))
@@ -150,6 +172,7 @@ BESIDE: dict[str, tuple[Act, int]] = {
     "submit_mixed": (_submit_mixed, 2),
     "submit_sweep": (_submit_sweep, 1),
     "submit_at_home": (_submit_at_home, 2),
+    "forge_end": (_forge_end, 1),
 }
 LINKS: dict[str, tuple[Act, int]] = {
     "link_cut": (_link_cut, 12),

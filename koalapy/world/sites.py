@@ -1,5 +1,6 @@
 """Several sites in one simulated world: a koalad each, with a grid, store and users of its own; and their links."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -40,6 +41,7 @@ class SimSites:
             for number, (name, each) in enumerate(settings.items(), 1)
         }
         self.leases = SimLeases(self.worlds, self.network)
+        self.forged = Counter[tuple[str, str]]()  # ends of leases that never were, by site and the neighbour that lies
         self.network.on_cut(self.leases.follow_ways)
         for name, world in self.worlds.items():
             self.network.listeners[name] = _Door(world)

@@ -88,7 +88,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.events import ClusterLeft, ClusterMeasured, LeaseEnded
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
-from koalapy.model.lease import LeaseState, lease_of_cluster
+from koalapy.model.lease import Lease, LeaseState, lease_of_cluster
 from koalapy.model.matching import Verdict
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.settings import Preempt, PreemptBy, Settings
@@ -871,6 +871,14 @@ def _parameters_stay_on_a_lease_that_is_over() -> Any:
     return patch.object(engine, "REACTIONS", {**engine.REACTIONS, ClusterLeft: left})
 
 
+def _the_end_of_a_lease_that_never_was_is_entered() -> Any:
+    def close(core: Core, now: Instant, event: Any) -> None:
+        lease = Lease(number=event.lease, lent=False, job=None, processors=0, state=LeaseState.OVER, asked_at=now)
+        accounts.close_borrowed(core, now, event.neighbour, lease, event.charge, event.reason)
+
+    return patch.object(borrowing, "_close_given_up", close)
+
+
 def _a_failure_on_a_lease_ends_the_job() -> Any:
     return patch.object(lenders, "leave_out", lambda core, now, job, attempt, reason: False)
 
@@ -1396,6 +1404,15 @@ MUTANTS = (
         sites=2,
     ),
     Mutant("requests are not remembered", _requests_are_not_remembered, (P.SERVED,), UNSERVED, sites=5),
+    Mutant(
+        "the end of a lease that never was is entered",
+        _the_end_of_a_lease_that_never_was_is_entered,
+        (P.CHARGES,),
+        HARDLY_ANY,
+        {"forge_end": 20},
+        heal=True,
+        sites=2,
+    ),
     Mutant(
         "a failure on a lease ends the job",
         _a_failure_on_a_lease_ends_the_job,

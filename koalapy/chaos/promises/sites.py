@@ -163,6 +163,10 @@ class Leases:
                 accounts = self._accounts(lender, borrower).lent, self._accounts(borrower, lender).borrowed
                 words = lender, "has", accounts[0], "in its accounts of", borrower, "which has", accounts[1]
                 promise(accounts == (lent, borrowed), Promise.CHARGES, *words, "and both have", lent, "in all")
+                counted = dict(self._record(borrower, lender).counts.misbehaved).get("bad_end", 0)
+                forged = self._sites.forged[borrower, lender]
+                words = borrower, "has counted", counted, "bad ends of", lender, "which has forged", forged
+                promise(counted <= forged, Promise.CHARGES, *words)
 
     def _record(self, site: str, neighbour: str) -> Neighbour:
         engine = self._sites.worlds[site].koalad.engine
