@@ -79,8 +79,7 @@ def on_left(core: Core, now: Instant, event: ClusterLeft) -> None:
 
 def on_connected(core: Core, now: Instant, event: ClusterConnected) -> None:
     """Begin a session with a cluster, or note another report of the KCM in the present session."""
-    if event.cluster in core.startup_gate.missing:
-        core.mark_dirty()  # jobs that waited for its answer may be placed elsewhere
+    core.mark_dirty()  # jobs that waited for its answer, and those that others now pass, may be placed
     again = core.information.is_connected(event.cluster)
     core.information.connected(event.cluster, event.version, event.machine)
     core.startup_gate.reached(event.cluster)
