@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Description
+from koalapy_adapters.batch.protocol import BatchJob, BatchSettings
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError, TransientError, UnreadableError
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, SubmitDoubt, failure_of, guarded, load
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, run
@@ -220,19 +220,6 @@ def test_a_submit_that_takes_too_long_is_in_doubt() -> None:
     with pytest.raises(SubmitDoubt) as doubt:
         BatchSystem(dialect("sleep 600"), BatchSettings("me"), timeout=0.2).submit(JOB, "script", Handle())
     assert doubt.value.error.code == "command_timeout"
-
-
-def test_a_submit_knows_the_features_that_the_batch_system_was_described_with() -> None:
-    dialect = SimpleNamespace(
-        describe_argv=lambda cluster: ["true"],
-        parse_describe=lambda result: Description("19.1", ["removes_output"]),
-        submit_argv=lambda job, path: ["printf", "%s\n", *job.features],
-        parse_submit=lambda result: result.stdout,
-    )
-    batch = BatchSystem(dialect, BatchSettings("me"))
-    assert batch.submit(JOB, "script", Handle()) == "\n"
-    batch.describe()
-    assert batch.submit(JOB, "script", Handle()) == "removes_output\n"
 
 
 def printing(text: str) -> BatchSystem:

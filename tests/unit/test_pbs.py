@@ -50,9 +50,9 @@ def status(sample: str, **changes: Any) -> JobStatus:
 
 
 def test_describe_gives_the_version_and_whether_history_is_kept() -> None:
-    assert pbs.parse_describe(said("qstat-B-f.json")) == ("23.06.06", ["accounting", "removes_output"])
+    assert pbs.parse_describe(said("qstat-B-f.json")) == ("23.06.06", ["accounting"])
     off = said("qstat-B-f.json").stdout.replace('"job_history_enable":\t"True"', '"job_history_enable":\t"False"')
-    assert pbs.parse_describe(printed(off)) == ("23.06.06", ["removes_output"])
+    assert pbs.parse_describe(printed(off)) == ("23.06.06", [])
 
 
 def test_torque_is_recognized() -> None:

@@ -130,6 +130,22 @@ def test_a_cluster_of_openpbs_is_there_for_who_names_an_image_that_has_it() -> N
     assert said[0][1] != said[1][1]
 
 
+def test_scripts_for_openpbs_read_its_profile_before_unset_variables_are_errors() -> None:
+    """OpenPBS's own profile reads MANPATH, which a container does not have."""
+    texts = [path.read_text() for path in sorted((layout.directory() / "pbs").iterdir())]
+    profiled = [text for text in texts if ". /etc/profile.d/pbs.sh" in text]
+    assert len(profiled) == 5
+    assert [text for text in profiled if "set -" in text.partition(". /etc/profile.d/pbs.sh")[0]] == []
+
+
+def test_each_qmgr_of_the_scripts_for_openpbs_has_one_command() -> None:
+    """Of several `-c` it obeys the last one only."""
+    lines = [line for path in (layout.directory() / "pbs").iterdir() for line in path.read_text().splitlines()]
+    calls = [line for line in lines if "qmgr -c" in line]
+    assert len(calls) >= 7
+    assert [part for line in calls for part in line.split("||") if part.count(" -c ") > 1] == []
+
+
 def test_the_cluster_network_is_internal_and_the_other_is_not() -> None:
     there = yaml.safe_load((layout.directory() / "compose.yml").read_text())["networks"]
     assert there["cluster"]["internal"] is True

@@ -32,12 +32,12 @@ _MIB = 1024 * 1024
 LOWEST_PRIORITY = -1024  # qsub(1B), -p
 
 # Every batch job is not rerunnable, and bears its tag. Its output is written by the job itself, since PBS would deliver
-# it at the end only. Only on its server's own host does PBS copy nothing to /dev/null: on another node it tries to, by
-# scp and rcp, and keeps the job and its processors for 16 s. Where it can, it is to remove the output instead.
-ALWAYS = ["-r", "n", "-j", "oe", "-o", "/dev/null"]
-_REMOVES = ["-R", "oe"]
-_REMOVES_OUTPUT = "removes_output"
-_REMOVES_SINCE = 19  # PBS Professional 19.1
+# it at the end only.
+ALWAYS = ["-r", "n", "-j", "oe"]
+# PBS copies nothing to /dev/null on the job's own node. To that of another host it tries scp and rcp
+# several times, and keeps the job and its processors for 16 s or longer. (-R oe removes the output of a job that ended
+# with 0, and of no other one.)
+_OUTPUT = "localhost:/dev/null"
 
 # Needed only without a batch id, after a submit with an unknown outcome. Without any id, qstat would list the cluster's
 # whole history, which is too much.
@@ -53,9 +53,8 @@ def describe_argv(cluster: BatchSettings) -> Argv:
 
 
 def parse_describe(result: Result) -> Description:
-    """The version and features of PBS.
+    """The version of PBS, and the feature `accounting` if the server keeps the history of jobs.
 
-    `accounting`: the server keeps the history of jobs. `removes_output`: a job's output can be removed at its end.
     Raises BatchError if the command failed or printed no version.
     """
     check(result, (NOT_OURS, *UNREACHABLE))
@@ -64,10 +63,7 @@ def parse_describe(result: Result) -> Description:
     if not version:
         raise unreadable(result, "did not print its version")
     kept = any(word(server, "job_history_enable") == "True" for server in servers)
-    features = ["accounting"] if kept else []
-    number = re.search(r"(\d+)\.", version)
-    removes = number is not None and int(number.group(1)) >= _REMOVES_SINCE
-    return Description(version, [*features, _REMOVES_OUTPUT] if removes else features)
+    return Description(version, ["accounting"] if kept else [])
 
 
 def script(job: BatchJob) -> str:
@@ -78,16 +74,17 @@ def script(job: BatchJob) -> str:
     """
     everywhere(job, "PBS")
     directives = ["-S /bin/sh", "-m n", *_shape(job), *_options(job), *native_lines(job.native)]
-    return whole_script(job, directives + (["-p %d" % LOWEST_PRIORITY] if job.lowest else []))
+    return whole_script(job, directives + (["-p %d" % LOWEST_PRIORITY] if job.lowest else []), _OUTPUT)
 
 
-def whole_script(job: BatchJob, directives: Sequence[str], begin: str = "") -> str:
+def whole_script(job: BatchJob, directives: Sequence[str], output: str, begin: str = "") -> str:
     """The batch script of the PBS family. Of two directives for the same option, the last one counts.
 
-    `begin` is shell code that runs before the script changes to the job's directory. PBS starts jobs in $HOME, and in
+    PBS delivers the job's output to `output`. `begin` is shell code that runs before the script changes to the job's
+    directory. PBS starts jobs in $HOME, and in
     the user's own shell if no directive names one. Raises RequestError if a value contains a control character.
     """
-    promised = ["-N " + job.tag, "-r n", "-j oe", "-o /dev/null"]
+    promised = ["-N " + job.tag, "-r n", "-j oe", "-o " + output]
     lines = ["#!/bin/sh"] + ["#PBS " + directive for directive in [*directives, *promised]]
     directory = shlex.quote(one_line("directory", job.directory))
     moves = "cd %s || exit\nexec >>%s 2>&1\n" % (directory, shlex.quote(job.output))
@@ -104,8 +101,7 @@ def submit_argv(job: BatchJob, path: str) -> Argv:
     Without -f, qsub leaves a process behind that serves the next qsub. -C sets the prefix of directives, which the
     user's PBS_DPREFIX may have changed.
     """
-    removes = _REMOVES if _REMOVES_OUTPUT in job.features else []
-    return ["qsub", "-f", "-C", "#PBS", "-N", job.tag, *ALWAYS, *removes, path]
+    return ["qsub", "-f", "-C", "#PBS", "-N", job.tag, *ALWAYS, "-o", _OUTPUT, path]
 
 
 def parse_submit(result: Result) -> str:

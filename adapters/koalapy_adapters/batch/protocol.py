@@ -67,7 +67,6 @@ class BatchJob(NamedTuple):
     native: List[str] = []
     lowest: bool = False  # behind everybody's jobs: with the lowest priority that a user may give
     avoid: List[str] = []  # hosts that it is not to run on, by the names that the batch system has for them
-    features: List[str] = []  # of the batch system, as its Description has them; none while it is not known
 
     @property
     def output(self) -> str:

@@ -50,6 +50,7 @@ fi
 # Slurm's qsub takes the number for one of --nice, where more is less; and its sbatch, which reads it as a directive in
 # the script too, refuses a negative one.
 _LOWEST = 'p=%d; command -v sbatch >/dev/null && p=%d; exec qsub -p "$p" "$@"' % (LOWEST_PRIORITY, NICEST)
+_OUTPUT = "/dev/null"
 _PLAIN_PATH = re.compile(r"[\w./+,:@%=-]+\Z")
 _GONE = re.compile(r"unknown job id|invalid for state|already in exit state|job not found", re.IGNORECASE)
 
@@ -89,7 +90,7 @@ def script(job: BatchJob) -> str:
     """
     everywhere(job, "Torque")
     directives = ["-S /bin/sh", "-m n", *_shape(job), *_options(job), *native_lines(job.native)]
-    return whole_script(job, directives, _CLEAN)
+    return whole_script(job, directives, _OUTPUT, _CLEAN)
 
 
 def submit_argv(job: BatchJob, path: str) -> Argv:
@@ -104,7 +105,7 @@ def submit_argv(job: BatchJob, path: str) -> Argv:
             "Choose another `shared` directory of the cluster in the grid file.",
         )
     submit = ["sh", "-c", _LOWEST, "qsub"] if job.lowest else ["qsub"]
-    return [*submit, "-N", job.tag, *ALWAYS, path]
+    return [*submit, "-N", job.tag, *ALWAYS, "-o", _OUTPUT, path]
 
 
 def parse_submit(result: Result) -> str:

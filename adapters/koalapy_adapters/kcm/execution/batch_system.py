@@ -66,7 +66,6 @@ class BatchSystem:
         self.spent_on = {MEASURE: 0, CHECK: 0}  # of it, microseconds of CPU time; one of each at a time
         self._asking = QueryCache(dialect, self._measure) if keeps else None
         self._reasons: Dict[str, str] = {}  # of stuck jobs, by batch id
-        self._features: List[str] = []  # once it was described
 
     @property
     def spent(self) -> float:
@@ -74,9 +73,7 @@ class BatchSystem:
         return self._spent / 1e6
 
     def describe(self) -> Description:
-        description: Description = self._dialect.parse_describe(self._run(self._dialect.describe_argv(self.cluster)))
-        self._features = description.features
-        return description
+        return self._dialect.parse_describe(self._run(self._dialect.describe_argv(self.cluster)))  # type: ignore[no-any-return]
 
     def script(self, job: BatchJob) -> str:
         return self._dialect.script(job)  # type: ignore[no-any-return]
@@ -95,7 +92,7 @@ class BatchSystem:
 
     def submit(self, job: BatchJob, path: str, handle: Handle) -> str:
         """The batch id. Raises SubmitDoubt where a batch job may exist, BatchError where surely none does."""
-        argv = self._dialect.submit_argv(job._replace(features=self._features), path)
+        argv = self._dialect.submit_argv(job, path)
         result = self._submitted_by_drmaa(argv, path, handle) or self._run(argv, handle, judged=False)
         if not handle.started:
             raise TransientError("submit_ended", "The submit was ended before it began.", "Submit it again.")
