@@ -76,7 +76,7 @@ KINDS = {
     "requirements": Kind(
         everywhere(RUNS, isolated_lease=KEPT, open_lease=KEPT), {"requirements": "other.GlueCEStateFreeCPUs >= 0"}
     ),
-    "range": Kind(everywhere(RUNS), {"processors": {"want": 3, "least": 1}}),
+    "range": Kind(everywhere(RUNS), {"processors": {"want": 4, "least": 3}}),
     "flow stage": Kind(everywhere(RUNS)),
 }  # fmt: skip
 
