@@ -109,8 +109,9 @@ def why_not_run(terms: RunTerms | None, site: str, request: Request, running: in
         if most > terms.processors:
             message = f"It runs components of {terms.processors} processors at most, and one has {most}."
             return Reason("too_large", "request", message, "Ask for fewer processors.")
-        if each.walltime > terms.walltime:
-            longest, asked = format_duration(terms.walltime), format_duration(each.walltime)
+        if each.walltime > terms.walltime or each.until_end:
+            longest = format_duration(terms.walltime)
+            asked = "what is left of a pilot" if each.until_end else format_duration(each.walltime)
             message = f"It runs programs for {longest} at most, and one asks for {asked}."
             return Reason("too_long", "request", message, "Give the job a shorter walltime.")
         for option in RunOption:

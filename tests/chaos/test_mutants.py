@@ -1160,7 +1160,7 @@ MUTANTS = (
         _a_measurement_starts_no_scheduling_pass,
         (P.FITS,),
         HARDLY_ANY,
-        seed=38,
+        seed=35,
     ),
     Mutant(
         "no job waits for silent clusters after a start",

@@ -118,7 +118,7 @@ def _used(world: World, job: Job, clocks: Duration) -> tuple[tuple[str, int], ..
             assert max(ends) - clocks <= entry.ended_at, (entry, runs)
             ran[entry.attempt] = (str(entry.kind), len(runs))
     of_job = {key: found for key, found in sums(entries, By.JOB).items() if key[0] == job.id}
-    assert sum(each.total for each in of_job.values()) == sum(
+    assert sum(each.total + each.on_pilots for each in of_job.values()) == sum(
         each.processors * (each.ended_at - each.started_at) for each in entries
     )
     return tuple(ran[attempt] for attempt in sorted(ran))

@@ -73,21 +73,26 @@ class LosesTheProcessor(selectors.DefaultSelector):
     """A selector whose thread, once nothing was ready, runs on `late` seconds after the command has exited."""
 
     late = 0.0
+    others: frozenset[str] = frozenset()  # children of this thread that are no command of the test
 
     def select(self, timeout: float | None = None) -> Any:
         ready = super().select(timeout)
         if not ready:
-            children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
-            for child in children:
+            for child in children_of_this_thread() - self.others:
                 os.waitid(os.P_PID, int(child), os.WEXITED | os.WNOWAIT)
             time.sleep(self.late)
         return ready
+
+
+def children_of_this_thread() -> frozenset[str]:
+    return frozenset(Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split())
 
 
 @pytest.mark.parametrize("late", [0.0, 1.0], ids=["in time", "after its time"])
 def test_what_a_command_prints_just_before_its_end_is_read(late: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """It prints and exits while the thread that waits for it is off the processor."""
     monkeypatch.setattr(LosesTheProcessor, "late", late)
+    monkeypatch.setattr(LosesTheProcessor, "others", children_of_this_thread())
     monkeypatch.setattr(selectors, "DefaultSelector", LosesTheProcessor)
     timeout = 60.0 if late == 0.0 else 0.9
     assert sh("sleep 0.2; echo 4711", timeout) == (0, "4711\n", "")

@@ -303,7 +303,7 @@ def test_a_newer_koalad_replaces_an_older_one(tmp_path: Path) -> None:
     mark = len(older.recorder.deliveries)
     newer.start()
     lost = older.recorder.event(ClusterLost, after=mark)
-    assert "epoch 100" in lost.reason.message
+    assert "newer KCM is at work on this cluster" in lost.reason.message
     older.close()
     newer.close()
 

@@ -193,7 +193,7 @@ def test_a_site_runs_nothing_but_on_its_terms(terms: RunTerms | None, fields: An
 
 
 BOUNDED: dict[str, Any] = {  # what a received component may not ask for, unless the terms name it
-    "processors": 33, "most": 33, "walltime": Duration(13 * HOUR),
+    "processors": 33, "most": 33, "walltime": Duration(13 * HOUR), "until_end": True,
     "native": ("--nodes=2",), "queue": "long", "account": "physics", "qos": "high", "constraint": "gpu",
     "exclusive": True, "gpus": 1, "memory_per_processor": 1 << 40,
 }  # fmt: skip
@@ -222,7 +222,7 @@ def test_every_field_of_a_received_job_is_judged_or_known_to_be_harmless() -> No
     assert {each.name for each in fields(ComponentRequest)} == BOUNDED.keys() | HARMLESS.keys()
     assert not BOUNDED.keys() & HARMLESS.keys()
     assert {each.name for each in fields(Request)} == OF_JOBS.keys()
-    assert {*RunOption} == BOUNDED.keys() - {"processors", "most", "walltime"}
+    assert {*RunOption} == BOUNDED.keys() - {"processors", "most", "walltime", "until_end"}
 
 
 @pytest.mark.parametrize("field", BOUNDED)

@@ -61,7 +61,7 @@ def exhaust(koala: Any, disk: Disk, file: Path) -> Any:
 
 def large(shell: Callable[..., Document]) -> Document:
     """A component for which the store must grow."""
-    return shell("true", 4, cluster="delft", environment={"LARGE": "x" * 200_000})
+    return shell("true", 4, cluster="delft", environment={"LARGE": "x" * 100_000, "LARGER": "x" * 100_000})
 
 
 def test_a_full_disk_is_reported_and_survived(fresh: Any, disk: Disk, shell: Callable[..., Document]) -> None:
