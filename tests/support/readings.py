@@ -1,6 +1,6 @@
 """Captured output of real batch systems, and how a dialect reads it, held against golden files.
 
-Read the difference, then bless: KOALA_BLESS=1 pytest tests/unit/test_pbs_samples.py, or another such file.
+Read the difference, then bless: KOALA_BLESS=1 pytest tests/unit/batch/test_pbs_samples.py, or another such file.
 """
 
 import json
