@@ -11,7 +11,7 @@ from typing import Any
 
 from koalapy_adapters import proofs
 from koalapy_adapters.channel import Keys
-from koalapy_adapters.messages import RelayChallenge, RelayHello
+from koalapy_adapters.messages.relay import RelayChallenge, RelayHello
 
 NONCE_BYTES = 16
 NO_CHALLENGE = RelayChallenge(0, "")  # in its place by files

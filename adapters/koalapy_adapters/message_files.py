@@ -20,7 +20,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.files import Files
 from koalapy_adapters.layout import write_whole
-from koalapy_adapters.messages import StreamChunk, to_json
+from koalapy_adapters.messages import to_json
+from koalapy_adapters.messages.streams import StreamChunk
 from koalapy_adapters.streams import as_message
 
 ALIVE = "alive"

@@ -14,15 +14,9 @@ from collections import deque
 from typing import Any, Deque, List, NamedTuple, Optional, Tuple
 
 from koalapy_adapters.frames import MAX_CHUNK, Chunk
-from koalapy_adapters.messages import (
-    MessageError,
-    OpenStream,
-    StreamChunk,
-    StreamReset,
-    StreamState,
-    from_json,
-    to_json,
-)
+from koalapy_adapters.messages import from_json, to_json
+from koalapy_adapters.messages.fields import MessageError
+from koalapy_adapters.messages.streams import OpenStream, StreamChunk, StreamReset, StreamState
 
 FRAMES = (OpenStream, StreamState, StreamReset, Chunk)
 

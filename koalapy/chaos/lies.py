@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 from koalapy_adapters import messages as wire
+from koalapy_adapters.messages import fields, kcm
 
 from koalapy.chaos.plan import Action
 from koalapy.model.attempt import OwnerKind
@@ -115,7 +116,7 @@ class Liar:
             message = wire.to_json(make(_Subjects(self._world, self._cluster, process, rng, own=True)))
             message[rng.choice([*message])] = rng.choice(_POISON)
             if _is_malformed(message):
-                return message if make in _ANSWERS else wire.to_json(wire.Event(number, message))
+                return message if make in _ANSWERS else wire.to_json(kcm.Event(number, message))
 
     # ---- well-formed messages
 
@@ -129,13 +130,13 @@ class Liar:
         if rng.random() < WRONG_NUMBER:
             ahead, behind = number + rng.randint(1, 50), max(1, number - rng.randint(1, 2))
             number = rng.choice((number + 1, ahead, behind, behind, _MOST))
-        return wire.to_json(wire.Event(number, message))
+        return wire.to_json(kcm.Event(number, message))
 
 
 def _is_malformed(message: Json) -> bool:
     try:
         wire.from_json(message)
-    except wire.MessageError:
+    except fields.MessageError:
         return True
     return False
 
@@ -196,51 +197,51 @@ class _Subjects:
 _NO_SWEEP = FIRST_PILOT - 1
 
 
-def _ended(about: _Subjects) -> wire.Report:
+def _ended(about: _Subjects) -> kcm.Report:
     ending = about.rng.choice(("exited", "killed", "walltime", "left_barrier", "restarted", "failed"))
     status = about.rng.choice((0, 1, None))
-    return wire.Report(about.tag(), "1", "ended", [], ended_at=about.clock, exit_status=status, ending=ending)
+    return kcm.Report(about.tag(), "1", "ended", [], ended_at=about.clock, exit_status=status, ending=ending)
 
 
-def _progress(about: _Subjects) -> wire.Report:
+def _progress(about: _Subjects) -> kcm.Report:
     phase = about.rng.choice(("started", "at_barrier", "at_barrier", "released", "running", "nonsense"))
     nodes = [["n1", "n1", about.rng.choice((1, 10**6))]]
-    return wire.Report(about.tag(), "1", phase, nodes, at_barrier_at=about.clock, started_at=about.clock)
+    return kcm.Report(about.tag(), "1", phase, nodes, at_barrier_at=about.clock, started_at=about.clock)
 
 
-def _seen(about: _Subjects) -> wire.BatchStatus:
+def _seen(about: _Subjects) -> kcm.BatchStatus:
     state = about.rng.choice(("queued", "held", "running", "suspended", "ended", "missing", "nonsense"))
     ending = about.rng.choice(("", "killed", "walltime"))
-    return wire.BatchStatus(about.tag(), "1", about.clock, state, exit_status=0, ending=ending)
+    return kcm.BatchStatus(about.tag(), "1", about.clock, state, exit_status=0, ending=ending)
 
 
-def _done(about: _Subjects) -> wire.ParametersEnded:
+def _done(about: _Subjects) -> kcm.ParametersEnded:
     job = about.sweep()
     results = [[number, 0, "exited", "n1", 1, about.clock, about.clock, 0, 0, 0, 0] for number in about.parameters(job)]
-    return wire.ParametersEnded(_NO_SWEEP if job is None else job.id, about.tag(), results)
+    return kcm.ParametersEnded(_NO_SWEEP if job is None else job.id, about.tag(), results)
 
 
-def _back(about: _Subjects) -> wire.ParametersReturned:
+def _back(about: _Subjects) -> kcm.ParametersReturned:
     job = about.sweep()
     ranges = [[number, number] for number in about.parameters(job)]
-    return wire.ParametersReturned(_NO_SWEEP if job is None else job.id, ranges, ranges)
+    return kcm.ParametersReturned(_NO_SWEEP if job is None else job.id, ranges, ranges)
 
 
-def _wanted(about: _Subjects) -> wire.ParametersWanted:
-    return wire.ParametersWanted(about.idle_sweep(), about.rng.choice((0, 1, 1000, _MOST)))
+def _wanted(about: _Subjects) -> kcm.ParametersWanted:
+    return kcm.ParametersWanted(about.idle_sweep(), about.rng.choice((0, 1, 1000, _MOST)))
 
 
-def _measured(about: _Subjects) -> wire.Measured:
+def _measured(about: _Subjects) -> kcm.Measured:
     idle, total, waiting = about.rng.choice((0, 64, 10**9)), about.rng.choice((0, 64, 10**9)), about.rng.choice((0, 9))
-    return wire.Measured(about.clock, total, idle, 0, 0, waiting, [about.tag()], [about.tag()], [[4, idle]])
+    return kcm.Measured(about.clock, total, idle, 0, 0, waiting, [about.tag()], [about.tag()], [[4, idle]])
 
 
-def _welcome(about: _Subjects) -> wire.Welcome:
+def _welcome(about: _Subjects) -> kcm.Welcome:
     newest = about.rng.choice((None, _MOST))
-    return wire.Welcome(1, "0.1.0", about.clock, "3.6", "liar", newest_number=newest, recalled=[about.tag()])
+    return kcm.Welcome(1, "0.1.0", about.clock, "3.6", "liar", newest_number=newest, recalled=[about.tag()])
 
 
-_FAILURE = dict(wire.Failure("no_such_queue", "request", "There is no such queue.")._asdict())
+_FAILURE = dict(kcm.Failure("no_such_queue", "request", "There is no such queue.")._asdict())
 _Make = Callable[[_Subjects], Any]
 _EVENTS: tuple[_Make, ...] = (
     _ended,
@@ -252,18 +253,18 @@ _EVENTS: tuple[_Make, ...] = (
     _done,
     _back,
     _wanted,
-    lambda about: wire.CleanedUp(about.tag(), about.clock),
-    lambda about: wire.CleanedUp(about.tag(), about.clock),
-    lambda about: wire.Stuck(about.tag(), about.clock, _FAILURE),
-    lambda about: wire.LaunchersSeen([[about.tag(), 1, about.clock]]),
-    lambda about: wire.LauncherSuspected(about.tag(), "n1"),
+    lambda about: kcm.CleanedUp(about.tag(), about.clock),
+    lambda about: kcm.CleanedUp(about.tag(), about.clock),
+    lambda about: kcm.Stuck(about.tag(), about.clock, _FAILURE),
+    lambda about: kcm.LaunchersSeen([[about.tag(), 1, about.clock]]),
+    lambda about: kcm.LauncherSuspected(about.tag(), "n1"),
 )
 _ANSWERS: tuple[_Make, ...] = (
-    lambda about: wire.Submitted(about.command(), about.tag(), "1"),
-    lambda about: wire.Refused(about.command(), _FAILURE),
-    lambda about: wire.Done(about.command()),
-    lambda about: wire.PutKey(about.tag(), "key", "value"),
+    lambda about: kcm.Submitted(about.command(), about.tag(), "1"),
+    lambda about: kcm.Refused(about.command(), _FAILURE),
+    lambda about: kcm.Done(about.command()),
+    lambda about: kcm.PutKey(about.tag(), "key", "value"),
     _welcome,
 )
-_ABOUT_ITSELF: tuple[_Make, ...] = (_measured, _measured, lambda about: wire.MeasureFailed(about.clock, _FAILURE))
+_ABOUT_ITSELF: tuple[_Make, ...] = (_measured, _measured, lambda about: kcm.MeasureFailed(about.clock, _FAILURE))
 _KINDS_TO_SPOIL: tuple[_Make, ...] = (*_EVENTS, *_ANSWERS, *_ABOUT_ITSELF)

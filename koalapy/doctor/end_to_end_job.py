@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from koalapy_adapters import messages as wire
 from koalapy_adapters.batch.protocol import ENDED
+from koalapy_adapters.messages import kcm, koalad
 
 from koalapy.doctor.check_result import Trouble
 from koalapy.doctor.jobs import patiently, plain_program, stuck
@@ -93,18 +93,18 @@ def _program(job: int, executable: str, arguments: list[str], processors: int, l
     return plain_program(job, executable, arguments, walltime_s=_WALLTIME_S, processors=processors, launch=launch)
 
 
-def _at_barrier(session: KcmSession, tag: str, patience_s: float) -> wire.Report:
+def _at_barrier(session: KcmSession, tag: str, patience_s: float) -> kcm.Report:
     report = patiently(session, tag, patience_s, lambda wait_s: session.wait(tag, _phase("at_barrier"), wait_s))
     _check(report)
     return report
 
 
-def _release(session: KcmSession, tag: str, ready: wire.Report) -> None:
+def _release(session: KcmSession, tag: str, ready: kcm.Report) -> None:
     hosts = [[0, address, processes] for _, address, processes in ready.nodes]
-    session.ask(lambda id: wire.Release(id, tag, 0, hosts))
+    session.ask(lambda id: koalad.Release(id, tag, 0, hosts))
 
 
-def _reported(session: KcmSession, tag: str, phase: str, timeout_s: float) -> wire.Report:
+def _reported(session: KcmSession, tag: str, phase: str, timeout_s: float) -> kcm.Report:
     report = session.wait(tag, _phase(phase), timeout_s)
     if report is None:
         message = f"The job was released, and reported nothing within {timeout_s:.0f} s."
@@ -112,15 +112,15 @@ def _reported(session: KcmSession, tag: str, phase: str, timeout_s: float) -> wi
     return report
 
 
-def _phase(wanted: str) -> Callable[[Bodies], wire.Report | None]:
+def _phase(wanted: str) -> Callable[[Bodies], kcm.Report | None]:
     """Return a function that finds the report of this phase, or of the end.
 
     It raises Trouble if the job ended without a report.
     """
 
-    def found(bodies: Bodies) -> wire.Report | None:
+    def found(bodies: Bodies) -> kcm.Report | None:
         stuck(bodies)
-        reports = [body for body in bodies if isinstance(body, wire.Report)]
+        reports = [body for body in bodies if isinstance(body, kcm.Report)]
         last = next((each for each in reversed(reports) if each.phase in (wanted, "ended")), None)
         if last is None:
             _over(bodies)
@@ -131,7 +131,7 @@ def _phase(wanted: str) -> Callable[[Bodies], wire.Report | None]:
 
 def _over(bodies: Bodies) -> None:
     """Raises Trouble if the batch job has ended without a wrapper report of its end."""
-    seen = [body for body in bodies if isinstance(body, wire.BatchStatus)]
+    seen = [body for body in bodies if isinstance(body, kcm.BatchStatus)]
     if seen and seen[-1].state == ENDED:
         message = "The batch job ended, and its wrapper has reported nothing."
         advice = "Ask the administrators what ended it; the batch system's words may help."
@@ -142,7 +142,7 @@ def _over(bodies: Bodies) -> None:
         )
 
 
-def _check(report: wire.Report) -> None:
+def _check(report: kcm.Report) -> None:
     """Raises Trouble if the report is of an end without success."""
     if report.phase != "ended" or (report.ending == "exited" and report.exit_status == 0):
         return

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from koalapy_adapters import messages as wire
 from koalapy_adapters.batch.protocol import RUNNING
+from koalapy_adapters.messages import kcm, koalad
 
 from koalapy.doctor.check_result import Trouble, Undecided
 from koalapy.doctor.kcm_session import Bodies, KcmSession
@@ -21,7 +21,7 @@ def plain_program(
     job: int, executable: str, arguments: list[str], *, walltime_s: float, processors: int = 1, launch: str = "once"
 ) -> dict[str, Any]:
     """Return the fields of messages.Program for a job of one component."""
-    return wire.Program(
+    return koalad.Program(
         job=job,
         component=0,
         components=1,
@@ -59,7 +59,7 @@ def patiently(session: KcmSession, tag: str, patience_s: float, wait: Callable[[
 
 def stuck(bodies: Bodies) -> None:
     """Raises Trouble if the job can never start."""
-    seen = [body for body in bodies if isinstance(body, wire.BatchStatus)]
+    seen = [body for body in bodies if isinstance(body, kcm.BatchStatus)]
     if seen and seen[-1].stuck:
         message = "The batch system took a job of one processor that it can never start."
         advice = "Change what its reason names, or ask the administrators."
@@ -75,10 +75,10 @@ def _while_running(wait: Callable[[float], T | None]) -> T:
 
 
 def _runs(bodies: Bodies) -> bool | None:
-    seen = [body for body in bodies if isinstance(body, wire.BatchStatus)]
+    seen = [body for body in bodies if isinstance(body, kcm.BatchStatus)]
     return True if seen and seen[-1].state == RUNNING else None
 
 
 def _why(bodies: Bodies) -> str | None:
-    seen = [body.reason for body in bodies if isinstance(body, wire.BatchStatus)]
+    seen = [body.reason for body in bodies if isinstance(body, kcm.BatchStatus)]
     return seen[-1] if seen else None

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from koalapy_adapters import messages as wire
 from koalapy_adapters.connections.protocol import Channel
 from koalapy_adapters.errors import BatchError
+from koalapy_adapters.messages import files, kcm, koalad
 from koalapy_adapters.messages.details import diagnosed
 
 import koalapy
@@ -51,21 +52,21 @@ class _Conversation:
     epoch = 1
 
     def __init__(self, config: dict[str, Any], instance: InstanceId) -> None:
-        self._config, self._instance = wire.ClusterConfig(**config)._asdict(), instance
+        self._config, self._instance = koalad.ClusterConfig(**config)._asdict(), instance
 
-    def hello(self, now: Instant) -> wire.Hello:
-        return wire.Hello(wire.PROTOCOL, koalapy.__version__, self.epoch, self._instance, now, dict(self._config))
+    def hello(self, now: Instant) -> koalad.Hello:
+        return koalad.Hello(wire.PROTOCOL, koalapy.__version__, self.epoch, self._instance, now, dict(self._config))
 
-    def ping(self, now: Instant) -> wire.Ping:
-        return wire.Ping(0, now)
+    def ping(self, now: Instant) -> koalad.Ping:
+        return koalad.Ping(0, now)
 
     def received(self, now: Instant, message: Any) -> Reaction:
-        if isinstance(message, wire.Welcome):
+        if isinstance(message, kcm.Welcome):
             accepted = Accepted(message.host, message.batch_version)
-            return Reaction((wire.WatchCluster(urgent=True),), (_Note(message),), accepted)
-        if isinstance(message, wire.Event):
+            return Reaction((koalad.WatchCluster(urgent=True),), (_Note(message),), accepted)
+        if isinstance(message, kcm.Event):
             body = wire.from_json(message.body, wire.EVENTS)
-            return Reaction((wire.Acknowledge(message.number),), (_Note(body),))
+            return Reaction((koalad.Acknowledge(message.number),), (_Note(body),))
         return Reaction()
 
 
@@ -98,7 +99,7 @@ class KcmSession:
         self._opened = threading.Event()
         self._changed = threading.Condition()
         self._received: list[Any] = []
-        self._welcome: wire.Welcome | None = None
+        self._welcome: kcm.Welcome | None = None
         self._exchange: Exchange | None = None
         self._lost: Reason | None = None
         self._interrupted = self._ending = False
@@ -106,7 +107,7 @@ class KcmSession:
 
     # ---- requests
 
-    def begin(self) -> wire.Welcome:
+    def begin(self) -> kcm.Welcome:
         """Send Hello, and return the KCM's Welcome. Its `error` names what cannot be used.
 
         Raises TransientError if none arrives within 60 s.
@@ -138,7 +139,7 @@ class KcmSession:
 
     def diagnose(self, check: str) -> dict[str, Any]:
         """Return what the head node found, or `failure` and `value`; see messages.Diagnose. Raises KoalaError."""
-        found = done(self.ask(lambda id: wire.Diagnose(id, check), 2 * _ANSWER_S)).details
+        found = done(self.ask(lambda id: koalad.Diagnose(id, check), 2 * _ANSWER_S)).details
         return understood(partial(diagnosed, check), found)
 
     def skew(self) -> float:
@@ -147,8 +148,8 @@ class KcmSession:
         Raises KoalaError, with code `garbled` if the answer is not a Pong.
         """
         asked = self._clock.now()
-        pong = self.ask(lambda id: wire.Ping(id, asked))
-        if not isinstance(pong, wire.Pong):
+        pong = self.ask(lambda id: koalad.Ping(id, asked))
+        if not isinstance(pong, kcm.Pong):
             raise ClusterError("garbled", "The agent on the head node does not report its clock.", "")
         return float((pong.clock - (asked + self._clock.now()) / 2) / 1e6)
 
@@ -163,13 +164,13 @@ class KcmSession:
         """
         tag = tag_of(self._instance, AttemptId(JobId(job), 0, 1))
         self._tags.append(tag)
-        self.ask(lambda id: wire.Submit(id, tag, batch, program), 2 * _ANSWER_S)
+        self.ask(lambda id: koalad.Submit(id, tag, batch, program), 2 * _ANSWER_S)
         return tag
 
     def read(self, tag: str, where: str, path: str = "") -> bytes:
         """Return the bytes of a file that the attempt has written; see messages.Fetch. Raises KoalaError."""
         with self._session.exchange() as exchange:
-            self._session.send(wire.Fetch(exchange.id, tag, where, path))
+            self._session.send(files.Fetch(exchange.id, tag, where, path))
             try:
                 data = self._all_of(exchange)
                 exchange.answer(_ANSWER_S)
@@ -228,7 +229,7 @@ class KcmSession:
         left = [words for tag in self._tags if (words := self._remove(tag))]
         try:
             if not left and self._lost is None:
-                self.ask(lambda id: wire.Dissolve(id))
+                self.ask(lambda id: koalad.Dissolve(id))
         except (KoalaError, BatchError) as error:
             left.append(f"the directory {self._instance} in the shared directory ({error})")
         finally:
@@ -239,10 +240,10 @@ class KcmSession:
     def _remove(self, tag: str) -> str:
         """Cancel and forget the attempt. Returns a description of what may be left of it, '' if nothing is."""
         try:
-            self.ask(lambda id: wire.Cancel(id, tag, force=True))
+            self.ask(lambda id: koalad.Cancel(id, tag, force=True))
             if self.wait(tag, _gone, _GONE_S) is None:
                 return f"the batch job named {tag}: cancel it"
-            self.ask(lambda id: wire.Forget(id, tag))
+            self.ask(lambda id: koalad.Forget(id, tag))
         except (KoalaError, BatchError) as error:
             return f"the batch job named {tag}, which ends by itself within minutes ({error})"
         return ""
@@ -277,7 +278,7 @@ class KcmSession:
                 case Lost(reason):
                     self._lost = reason
                     self._threads.do(self._machine.close)  # no further try
-                case _Note(wire.Welcome() as welcome):
+                case _Note(kcm.Welcome() as welcome):
                     self._welcome = welcome
                 case _Note(body):
                     self._received.append(body)
@@ -285,7 +286,7 @@ class KcmSession:
 
 
 def _gone(bodies: Bodies) -> bool | None:
-    return True if any(isinstance(body, wire.CleanedUp) for body in bodies) else None
+    return True if any(isinstance(body, kcm.CleanedUp) for body in bodies) else None
 
 
 def refusal(details: dict[str, Any]) -> Reason | None:

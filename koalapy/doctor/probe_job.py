@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from koalapy_adapters import messages as wire
 from koalapy_adapters.batch.protocol import ENDED
 from koalapy_adapters.examination import probe_program as program
+from koalapy_adapters.messages import files, kcm
 from koalapy_adapters.messages.details import probed
 from koalapy_adapters.messages.fields import shown
 
@@ -77,7 +77,7 @@ def look(session: KcmSession, relay: dict[str, Any], patience_s: float, python: 
     return Seen(wrong, {}, sent, session.now())
 
 
-def _ended(session: KcmSession, tag: str, wait_s: float) -> wire.BatchStatus | None:
+def _ended(session: KcmSession, tag: str, wait_s: float) -> kcm.BatchStatus | None:
     """Return the batch status once the job has ended or its answer is there; None after `wait_s`."""
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
@@ -85,29 +85,29 @@ def _ended(session: KcmSession, tag: str, wait_s: float) -> wire.BatchStatus | N
         if seen is not None:
             return seen
         if _answer(session, tag, 0):
-            return wire.BatchStatus(tag, "", 0, ENDED)
+            return kcm.BatchStatus(tag, "", 0, ENDED)
     return None
 
 
-def _is_over(bodies: Bodies) -> wire.BatchStatus | None:
+def _is_over(bodies: Bodies) -> kcm.BatchStatus | None:
     """Return the batch status of a job that has ended, else None.
 
     A probe job has no wrapper. Therefore an end may also be the KCM's report of a wrapper that never started.
     """
     stuck(bodies)
     for body in reversed(bodies):
-        if isinstance(body, wire.BatchStatus) and body.state == ENDED:
+        if isinstance(body, kcm.BatchStatus) and body.state == ENDED:
             return body
-        if isinstance(body, wire.Report) and body.phase == "ended":
+        if isinstance(body, kcm.Report) and body.phase == "ended":
             words = str((body.error or {}).get("words", ""))
-            return wire.BatchStatus(body.tag, body.batch_id, 0, ENDED, words, exit_status=body.exit_status)
+            return kcm.BatchStatus(body.tag, body.batch_id, 0, ENDED, words, exit_status=body.exit_status)
     return None
 
 
 def _answer(session: KcmSession, tag: str, patience_s: float) -> dict[str, Any] | None:
     deadline = time.monotonic() + patience_s
     while True:
-        if done(session.ask(lambda id: wire.Stat(id, tag, [program.ANSWER]))).details:
+        if done(session.ask(lambda id: files.Stat(id, tag, [program.ANSWER]))).details:
             return _read(session.read(tag, "work", program.ANSWER))
         if time.monotonic() >= deadline:
             return None
@@ -122,7 +122,7 @@ def _read(data: bytes) -> dict[str, Any]:
         raise ClusterError("garbled", f"What the job has written is not an answer: {shown(data)}.", "") from error
 
 
-def _mistakes_in_exit_status(ended: wire.BatchStatus) -> int | None:
+def _mistakes_in_exit_status(ended: kcm.BatchStatus) -> int | None:
     """Return the mistakes in the exit status, as bits; None if it is not one of probe_program."""
     status = ended.exit_status
     if status is None or not program.OURS <= status < program.TOO_OLD:
@@ -130,7 +130,7 @@ def _mistakes_in_exit_status(ended: wire.BatchStatus) -> int | None:
     return status - program.OURS
 
 
-def _no_answer(ended: wire.BatchStatus, python: str) -> Reason:
+def _no_answer(ended: kcm.BatchStatus, python: str) -> Reason:
     words = ended.reason
     if ended.exit_status == program.TOO_OLD:
         message = f"{python} of the compute nodes is older than 3.6."

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from koalapy_adapters import messages as wire
+from koalapy_adapters.messages import kcm, koalad
 
 from koalapy.driver import Delivery
 from koalapy.link import sweeps, translate
@@ -82,7 +83,7 @@ class Opening:
     version: str
     known: Sequence[tuple[AttemptId, str]] = ()
     doubtful: Sequence[JobId] = ()
-    check: Callable[[int, wire.Welcome], Verdict] = trust
+    check: Callable[[int, kcm.Welcome], Verdict] = trust
 
 
 class KcmConversation:
@@ -108,15 +109,15 @@ class KcmConversation:
 
     # ---- to the KCM
 
-    def hello(self, now: Instant) -> wire.Hello:
+    def hello(self, now: Instant) -> koalad.Hello:
         """Return the first message of the session."""
         self._hello_at = now
         opening, instance = self._opening, self._cluster.instance
-        config = wire.ClusterConfig(**self._cluster.config)
+        config = koalad.ClusterConfig(**self._cluster.config)
         tags: list[list[str]] = [[tag_of(instance, attempt), batch_id] for attempt, batch_id in opening.known]
         fields = dict(config._asdict())
         recall: list[list[str]] = [list(tags_of(instance, job)) for job in opening.doubtful]
-        return wire.Hello(wire.PROTOCOL, opening.version, self.epoch, instance, now, fields, tags, recall)
+        return koalad.Hello(wire.PROTOCOL, opening.version, self.epoch, instance, now, fields, tags, recall)
 
     def send(self, number: int, command: ComponentCommand, doubt: bool) -> Reaction:
         """Send a command once per session. A Submit with files is not sent yet: see `submit` and `not_staged`."""
@@ -178,20 +179,20 @@ class KcmConversation:
         if epoch != self.epoch:
             return Reaction()
         self._acknowledged = max(self._acknowledged, number)
-        return Reaction(messages=(wire.Acknowledge(number),))
+        return Reaction(messages=(koalad.Acknowledge(number),))
 
     def put_key(self, attempt: AttemptId, key: str, value: str) -> Reaction:
         """Send a key to a component on this cluster."""
-        return Reaction(messages=(wire.PutKey(tag_of(self._cluster.instance, attempt), key, value),))
+        return Reaction(messages=(kcm.PutKey(tag_of(self._cluster.instance, attempt), key, value),))
 
     # ---- its clock
 
-    def ping(self, now: Instant) -> wire.Ping:
+    def ping(self, now: Instant) -> koalad.Ping:
         """Return the next Ping, whose answer helps to estimate the clock offset."""
         self._pings += 1
         self._asked[self._pings] = now
         self._asked.pop(self._pings - _PINGS, None)
-        return wire.Ping(self._pings, now)
+        return koalad.Ping(self._pings, now)
 
     def _ours(self, theirs: int) -> Instant:
         return self._offset.to_ours(theirs, self._now)
@@ -201,12 +202,12 @@ class KcmConversation:
     def received(self, now: Instant, message: Any) -> Reaction:
         """Return the reaction to a message of the KCM. Raises MessageError for an event whose body is no message."""
         self._now = now
-        if isinstance(message, wire.Event):
+        if isinstance(message, kcm.Event):
             return self._event(message)
         answer = _ANSWERS.get(type(message))
         if answer is not None:
             return answer(self, message)
-        if isinstance(message, wire.PutKey):
+        if isinstance(message, kcm.PutKey):
             attempt = translate.own_attempt(self._cluster.instance, message.space)
             return (
                 Reaction(commands=(PutKey(attempt, message.key, message.value),)) if attempt is not None else Reaction()
@@ -220,9 +221,9 @@ class KcmConversation:
         acknowledge = (name, epoch, number) if number else None
         return Reaction(commands=(Deliver(Delivery(events, confirmed, acknowledge, session=(name, epoch))),))
 
-    def _event(self, message: wire.Event) -> Reaction:
+    def _event(self, message: kcm.Event) -> Reaction:
         if message.number <= self._acknowledged:
-            return Reaction(messages=(wire.Acknowledge(self._acknowledged),))
+            return Reaction(messages=(koalad.Acknowledge(self._acknowledged),))
         if message.number != self._delivered + 1:
             return Reaction()
         body = wire.from_json(message.body, wire.EVENTS)
@@ -232,9 +233,9 @@ class KcmConversation:
 
     def _events_of(self, message: Any) -> _Events:
         name = self._cluster.name
-        if isinstance(message, wire.Measured):
+        if isinstance(message, kcm.Measured):
             return (translate.measured(self._cluster.instance, name, message, self._ours),), ()
-        if isinstance(message, wire.MeasureFailed):
+        if isinstance(message, kcm.MeasureFailed):
             return (translate.measure_failed(name, message),), ()
         event = sweeps.event_of(self._cluster.instance, name, message, self._ours)
         if event is not None:
@@ -244,17 +245,17 @@ class KcmConversation:
 
     def _events_of_attempt(self, attempt: AttemptId, message: Any) -> _Events:
         name = self._cluster.name
-        if isinstance(message, wire.CleanedUp):
+        if isinstance(message, kcm.CleanedUp):
             return (AttemptCleanedUp(cluster=name, attempt=attempt),), self._outstanding.confirm_gone(attempt)
-        if isinstance(message, wire.Stuck):
+        if isinstance(message, kcm.Stuck):
             return (AttemptStuck(cluster=name, attempt=attempt, reason=translate.reason_of(message.error)),), ()
-        if isinstance(message, wire.BatchStatus):
+        if isinstance(message, kcm.BatchStatus):
             return (translate.seen(name, attempt, message, self._ours),), ()
-        if isinstance(message, wire.Report):
+        if isinstance(message, kcm.Report):
             return (translate.reported(name, attempt, message, self._ours),), ()
         return (), ()
 
-    def _on_welcome(self, message: wire.Welcome) -> Reaction:
+    def _on_welcome(self, message: kcm.Welcome) -> Reaction:
         """Take commands from now on, or end the session of a KCM that does not pass the check."""
         self._offset.add(self._hello_at, message.clock, self._now)
         verdict = self._opening.check(self.epoch, message)
@@ -271,21 +272,21 @@ class KcmConversation:
         accepted = Accepted(message.host, message.batch_version)
         return replace(self._deliver(tuple(events)), answer=accepted)
 
-    def _on_pong(self, message: wire.Pong) -> Reaction:
+    def _on_pong(self, message: kcm.Pong) -> Reaction:
         self.cost = message.cost
         asked_at = self._asked.pop(message.id, None)
         if asked_at is not None:
             self._offset.add(asked_at, message.clock, self._now)
         return Reaction()
 
-    def _on_submitted(self, message: wire.Submitted) -> Reaction:
+    def _on_submitted(self, message: kcm.Submitted) -> Reaction:
         command = self._outstanding.get(message.id)
         if not isinstance(command, SubmitAttempt):
             return Reaction()
         event = AttemptSubmitted(cluster=self._cluster.name, attempt=command.attempt, batch_id=message.batch_id)
         return self._confirmed(message.id, event)
 
-    def _on_refused(self, message: wire.Refused) -> Reaction:
+    def _on_refused(self, message: kcm.Refused) -> Reaction:
         """React to a refusal. Only CleanedUp confirms a cancel, which is sent again after the next connect."""
         command = self._outstanding.get(message.id)
         reason = translate.reason_of(message.error)
@@ -299,7 +300,7 @@ class KcmConversation:
             events = (AttemptForgotten(cluster=self._cluster.name, attempt=command.attempt, refused=reason),)
         return Reaction(commands=(refusal, *self._confirmed(message.id, *events).commands))
 
-    def _on_done(self, message: wire.Done) -> Reaction:
+    def _on_done(self, message: kcm.Done) -> Reaction:
         command = self._outstanding.get(message.id)
         if isinstance(command, ForgetAttempt):
             event = AttemptForgotten(cluster=self._cluster.name, attempt=command.attempt)
@@ -323,9 +324,9 @@ def lost(cluster: str, reason: Reason) -> Delivery:
 
 
 _ANSWERS: dict[type, Callable[[KcmConversation, Any], Reaction]] = {
-    wire.Welcome: KcmConversation._on_welcome,
-    wire.Pong: KcmConversation._on_pong,
-    wire.Submitted: KcmConversation._on_submitted,
-    wire.Refused: KcmConversation._on_refused,
-    wire.Done: KcmConversation._on_done,
+    kcm.Welcome: KcmConversation._on_welcome,
+    kcm.Pong: KcmConversation._on_pong,
+    kcm.Submitted: KcmConversation._on_submitted,
+    kcm.Refused: KcmConversation._on_refused,
+    kcm.Done: KcmConversation._on_done,
 }

@@ -7,7 +7,7 @@ epoch of the KCM that has replaced it. Both are written to the cluster's shared 
 from dataclasses import dataclass
 from enum import Enum
 
-from koalapy_adapters.messages import Welcome
+from koalapy_adapters.messages.kcm import Welcome
 
 from koalapy.model.errors import Reason
 from koalapy.model.events import StoreRestored

@@ -7,8 +7,9 @@ Those of byte streams are the same as to a cluster.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from koalapy_adapters.messages import PROTOCOL, OpenStream, StreamReset, StreamState, readers, to_json
+from koalapy_adapters.messages import PROTOCOL, readers, to_json
 from koalapy_adapters.messages.fields import Body, Count, Json, Line, Name, Number, Processors, many, name, whole
+from koalapy_adapters.messages.streams import OpenStream, StreamReset, StreamState
 
 from koalapy.model.lease import LONGEST_PATH, MOST_LINKS
 

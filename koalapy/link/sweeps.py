@@ -6,7 +6,7 @@ A tag of another store is ignored. A sweep's number needs no such check, for a K
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from koalapy_adapters import messages as wire
+from koalapy_adapters.messages import fields, kcm
 
 from koalapy.link.translate import Mapped, own_attempt
 from koalapy.model.events import (
@@ -31,10 +31,10 @@ def event_of(instance: InstanceId, cluster: str, message: Any, mapped: Mapped) -
     try:
         return None if translation is None else translation(instance, cluster, message, mapped)
     except (TypeError, ValueError) as error:
-        raise wire.MessageError(f"{type(message).__name__}: {error}") from error
+        raise fields.MessageError(f"{type(message).__name__}: {error}") from error
 
 
-def _ended(instance: InstanceId, cluster: str, message: wire.ParametersEnded, mapped: Mapped) -> Event | None:
+def _ended(instance: InstanceId, cluster: str, message: kcm.ParametersEnded, mapped: Mapped) -> Event | None:
     attempt = own_attempt(instance, message.tag)
     if attempt is None:
         return None
@@ -49,7 +49,7 @@ def _result(row: list[Any], mapped: Mapped) -> ParameterResult:
     return result._replace(started_at=ended_at - lasted, ended_at=ended_at)
 
 
-def _returned(instance: InstanceId, cluster: str, message: wire.ParametersReturned, mapped: Mapped) -> Event:
+def _returned(instance: InstanceId, cluster: str, message: kcm.ParametersReturned, mapped: Mapped) -> Event:
     numbers, begun = _intervals(message.ranges), _intervals(message.begun)
     return ParametersReturned(cluster=cluster, sweep=JobId(message.sweep), numbers=numbers, begun=begun)
 
@@ -58,25 +58,25 @@ def _intervals(ranges: Iterable[list[int]]) -> Intervals:
     return Intervals.of((int(first), int(last)) for first, last in ranges)
 
 
-def _wanted(instance: InstanceId, cluster: str, message: wire.ParametersWanted, mapped: Mapped) -> Event:
+def _wanted(instance: InstanceId, cluster: str, message: kcm.ParametersWanted, mapped: Mapped) -> Event:
     return ParametersWanted(cluster=cluster, sweep=JobId(message.sweep), wanted=message.wanted)
 
 
-def _seen(instance: InstanceId, cluster: str, message: wire.LaunchersSeen, mapped: Mapped) -> Event:
+def _seen(instance: InstanceId, cluster: str, message: kcm.LaunchersSeen, mapped: Mapped) -> Event:
     theirs = [(own_attempt(instance, tag), running, newest_at) for tag, running, newest_at in message.launchers]
     ours = tuple((attempt, running, mapped(at)) for attempt, running, at in theirs if attempt is not None)
     return LaunchersSeen(cluster=cluster, launchers=ours)
 
 
-def _suspected(instance: InstanceId, cluster: str, message: wire.LauncherSuspected, mapped: Mapped) -> Event | None:
+def _suspected(instance: InstanceId, cluster: str, message: kcm.LauncherSuspected, mapped: Mapped) -> Event | None:
     attempt = own_attempt(instance, message.tag)
     return None if attempt is None else LauncherSuspected(cluster=cluster, attempt=attempt, host=message.host)
 
 
 _TRANSLATIONS: dict[type, Callable[[InstanceId, str, Any, Mapped], Event | None]] = {
-    wire.ParametersEnded: _ended,
-    wire.ParametersReturned: _returned,
-    wire.ParametersWanted: _wanted,
-    wire.LaunchersSeen: _seen,
-    wire.LauncherSuspected: _suspected,
+    kcm.ParametersEnded: _ended,
+    kcm.ParametersReturned: _returned,
+    kcm.ParametersWanted: _wanted,
+    kcm.LaunchersSeen: _seen,
+    kcm.LauncherSuspected: _suspected,
 }

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, cast
 
-from koalapy_adapters import messages as wire
 from koalapy_adapters.errors import BatchError
+from koalapy_adapters.messages import kcm, koalad
 
 from koalapy.model.cluster import ClusterState, Node
 from koalapy.model.commands import (
@@ -36,10 +36,10 @@ _WISHES = ("processors_per_node", "memory_per_processor", "gpus", "exclusive", "
 
 def submit(
     instance: InstanceId, number: int, command: SubmitAttempt, staged: list[list[Any]], doubt: bool, grace: Duration
-) -> wire.Submit:
+) -> koalad.Submit:
     """Return the message of a SubmitAttempt. `staged`: [path in the working directory, content hash, mode]."""
     tag = tag_of(instance, command.attempt)
-    return wire.Submit(number, tag, _batch(command), program(command, grace)._asdict(), staged, doubt)
+    return koalad.Submit(number, tag, _batch(command), program(command, grace)._asdict(), staged, doubt)
 
 
 def _batch(command: SubmitAttempt) -> dict[str, Any]:
@@ -53,9 +53,9 @@ def _batch(command: SubmitAttempt) -> dict[str, Any]:
     return {"processors": request.processors, "walltime_s": walltime_s, **options, **native, **manners, **avoid}
 
 
-def program(command: SubmitAttempt, grace: Duration) -> wire.Program:
+def program(command: SubmitAttempt, grace: Duration) -> koalad.Program:
     request, attempt, work = command.request, command.attempt, command.launcher
-    return wire.Program(
+    return koalad.Program(
         job=attempt.job,
         component=attempt.component,
         components=command.components,
@@ -88,34 +88,34 @@ def _sweep(work: LauncherWork) -> dict[str, Any]:
     }
 
 
-def release(instance: InstanceId, number: int, command: ReleaseAttempt) -> wire.Release:
+def release(instance: InstanceId, number: int, command: ReleaseAttempt) -> koalad.Release:
     hosts: list[list[Any]] = [list(host) for host in command.hosts]
-    return wire.Release(number, tag_of(instance, command.attempt), command.first_rank, hosts)
+    return koalad.Release(number, tag_of(instance, command.attempt), command.first_rank, hosts)
 
 
-def cancel(instance: InstanceId, number: int, command: CancelAttempt) -> wire.Cancel:
-    return wire.Cancel(number, tag_of(instance, command.attempt), command.batch_id, command.force)
+def cancel(instance: InstanceId, number: int, command: CancelAttempt) -> koalad.Cancel:
+    return koalad.Cancel(number, tag_of(instance, command.attempt), command.batch_id, command.force)
 
 
 def hint_message(
     instance: InstanceId, hint: ClusterHint
-) -> wire.WatchCluster | wire.FeedSweep | wire.RecallParameters | wire.TrustLauncher | wire.SetSuspended:
+) -> koalad.WatchCluster | koalad.FeedSweep | koalad.RecallParameters | koalad.TrustLauncher | koalad.SetSuspended:
     match hint:
         case WatchCluster():
-            return wire.WatchCluster(hint.urgent)
+            return koalad.WatchCluster(hint.urgent)
         case FeedSweep():
             ranges = [list(pair) for pair in hint.numbers.pairs]
-            return wire.FeedSweep(hint.sweep, ranges, hint.anew, [tag_of(instance, each) for each in hint.launchers])
+            return koalad.FeedSweep(hint.sweep, ranges, hint.anew, [tag_of(instance, each) for each in hint.launchers])
         case RecallParameters():
-            return wire.RecallParameters(hint.sweep, hint.most)
+            return koalad.RecallParameters(hint.sweep, hint.most)
         case TrustLauncher():
-            return wire.TrustLauncher(tag_of(instance, hint.attempt))
+            return koalad.TrustLauncher(tag_of(instance, hint.attempt))
         case SetSuspended():
-            return wire.SetSuspended(tag_of(instance, hint.attempt), hint.suspended)
+            return koalad.SetSuspended(tag_of(instance, hint.attempt), hint.suspended)
 
 
-def forget(instance: InstanceId, number: int, command: ForgetAttempt) -> wire.Forget:
-    return wire.Forget(number, tag_of(instance, command.attempt))
+def forget(instance: InstanceId, number: int, command: ForgetAttempt) -> koalad.Forget:
+    return koalad.Forget(number, tag_of(instance, command.attempt))
 
 
 # ---- from the wire
@@ -154,7 +154,7 @@ def reason_of_error(error: BatchError) -> Reason:
     return Reason(error.code, whose, error.message, error.advice, command, status, words)
 
 
-def measured(instance: InstanceId, cluster: str, message: wire.Measured, mapped: Mapped) -> ClusterMeasured:
+def measured(instance: InstanceId, cluster: str, message: kcm.Measured, mapped: Mapped) -> ClusterMeasured:
     """Return the event of a measurement.
 
     Its numbers count all that this user runs there by koalapy, its tags only this store's.
@@ -185,11 +185,11 @@ def _own_tags(instance: InstanceId, tags: list[str]) -> tuple[Tag, ...]:
     return tuple(Tag(tag) for tag in tags if own_attempt(instance, tag) is not None)
 
 
-def measure_failed(cluster: str, message: wire.MeasureFailed) -> MeasurementFailed:
+def measure_failed(cluster: str, message: kcm.MeasureFailed) -> MeasurementFailed:
     return MeasurementFailed(cluster=cluster, reason=reason_of(message.error))
 
 
-def seen(cluster: str, attempt: AttemptId, message: wire.BatchStatus, mapped: Mapped) -> BatchStatusSeen:
+def seen(cluster: str, attempt: AttemptId, message: kcm.BatchStatus, mapped: Mapped) -> BatchStatusSeen:
     return BatchStatusSeen(
         cluster=cluster,
         attempt=attempt,
@@ -204,7 +204,7 @@ def seen(cluster: str, attempt: AttemptId, message: wire.BatchStatus, mapped: Ma
     )
 
 
-def reported(cluster: str, attempt: AttemptId, message: wire.Report, mapped: Mapped) -> WrapperReported:
+def reported(cluster: str, attempt: AttemptId, message: kcm.Report, mapped: Mapped) -> WrapperReported:
     def ours(instant: int | None) -> Instant | None:
         return None if instant is None else mapped(instant)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import structlog
-from koalapy_adapters import messages as wire
 from koalapy_adapters.messages import details as answers
+from koalapy_adapters.messages import koalad
 
 from koalapy.driver import Delivery
 from koalapy.link.translate import own_attempt
@@ -125,5 +125,5 @@ class Accounting:
         )
 
 
-def _account(jobs: list[list[str]], since: int, number: int) -> wire.Account:
-    return wire.Account(number, jobs, since)
+def _account(jobs: list[list[str]], since: int, number: int) -> koalad.Account:
+    return koalad.Account(number, jobs, since)

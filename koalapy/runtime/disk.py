@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from koalapy_adapters import messages as wire
 from koalapy_adapters.messages import details as answers
+from koalapy_adapters.messages import files as files_messages
+from koalapy_adapters.messages import kcm
 
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.pilot import job_of_pilot
@@ -24,7 +25,7 @@ _FIRST_S = 60.0  # after a cluster was connected
 HERE = "here"  # this host's name among the places
 _PARTS = {"output": "output", "staged": "staged"}  # parts that are a directory each
 
-Ask = Callable[[str, Callable[[int], Any], float], wire.Done]
+Ask = Callable[[str, Callable[[int], Any], float], kcm.Done]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +110,7 @@ class DiskUse:
         before = self._last.get(cluster, Taken(place=cluster))
         try:
             found = understood(
-                answers.disk_used, self._ask(cluster, lambda number: wire.DiskUse(number), _ANSWER_S).details
+                answers.disk_used, self._ask(cluster, lambda number: files_messages.DiskUse(number), _ANSWER_S).details
             )
         except TimeoutError:
             message = f"{cluster} did not count what koalapy has there within {_ANSWER_S:.0f} s."

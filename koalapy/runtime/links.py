@@ -13,8 +13,10 @@ from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.connections.protocol import Connection
 from koalapy_adapters.frames import MAX_CHUNK
 from koalapy_adapters.layout import LEASE_SHARED, attempt_directory, lease_directory
-from koalapy_adapters.messages import DiskUse, Done, OpenStream, Welcome
 from koalapy_adapters.messages.details import disk_used
+from koalapy_adapters.messages.files import DiskUse
+from koalapy_adapters.messages.kcm import Done, Welcome
+from koalapy_adapters.messages.streams import OpenStream
 
 from koalapy.coallocation.event_origin import is_elsewhere
 from koalapy.coallocation.restored_store import doubtful

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from koalapy_adapters.frames import Chunk
-from koalapy_adapters.messages import OpenStream, StreamReset
+from koalapy_adapters.messages.streams import OpenStream, StreamReset
 from koalapy_adapters.streams import StreamEnd, StreamName, unknown_stream
 
 from koalapy.model.errors import ClusterError, KoalaError, TransientError

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from koalapy_adapters import messages as wire
 from koalapy_adapters.messages import details as answers
+from koalapy_adapters.messages import kcm, koalad
 
 from koalapy.model.errors import KoalaError, Reason, RequestError
 from koalapy.model.identity import (
@@ -37,7 +37,7 @@ _EXAMINED = 200  # tags in one request
 _LONG_SILENT_S = 86_400.0  # nothing is in doubt for so long
 _PAGES = 100  # of tags on one cluster: limits what a faulty KCM can send
 
-Ask = Callable[[str, Callable[[int], Any], float], wire.Done]
+Ask = Callable[[str, Callable[[int], Any], float], kcm.Done]
 Jobs = Callable[[Sequence[JobId]], Collection[Job]]
 Batch = tuple[str, str]  # a batch job's id and state
 
@@ -177,7 +177,7 @@ class UnknownTags:
         self._must_be_unknown(tag)
         batch_id = next((each.batch_id for each in self._of(cluster) if each.tag == tag), "")
         try:
-            self._ask(cluster, lambda number: wire.Clean(number, tag, batch_id), timeout_s)
+            self._ask(cluster, lambda number: koalad.Clean(number, tag, batch_id), timeout_s)
         except TimeoutError:
             return False
         if (seen := self._seen.get(cluster)) is not None:
@@ -313,9 +313,9 @@ def _described(
     )  # fmt: skip
 
 
-def _tags(after: str, number: int) -> wire.Tags:
-    return wire.Tags(number, after)
+def _tags(after: str, number: int) -> koalad.Tags:
+    return koalad.Tags(number, after)
 
 
-def _examine(tags: list[str], number: int) -> wire.Examine:
-    return wire.Examine(number, tags)
+def _examine(tags: list[str], number: int) -> koalad.Examine:
+    return koalad.Examine(number, tags)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from koalapy_adapters import layout
-from koalapy_adapters import messages as wire
+from koalapy_adapters.messages import kcm
 
 from koalapy.chaos.promises.watch import Watch
 from koalapy.config.maintenance import MAINTENANCE, Maintenance
@@ -118,14 +118,14 @@ class Maintained:
             self.world.run_for(LOOK)
         return self.world.koalad.accepted[-1]
 
-    def ask_kcm(self, cluster: str, make: Callable[[int], Any], timeout_s: float) -> wire.Done:
+    def ask_kcm(self, cluster: str, make: Callable[[int], Any], timeout_s: float) -> kcm.Done:
         answers: list[Any] = []
         self._until_done(
             lambda done: self.process.enter(
                 lambda: self.process.links[cluster].ask(make, lambda answer: (answers.append(answer), done()))  # type: ignore[func-returns-value]
             )
         )
-        if not isinstance(answers[0], wire.Done):
+        if not isinstance(answers[0], kcm.Done):
             raise TransientError("no_answer", f"{cluster} was lost.", "It is asked again.")
         return answers[0]
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from koalapy_adapters import messages
-from koalapy_adapters.messages import from_json, to_json
+from koalapy_adapters.messages import from_json, kcm, to_json
+from koalapy_adapters.messages import koalad as koalad_messages
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration, Instant
@@ -31,7 +32,7 @@ class Koalad:
         self._end.on_message = self._receive
         self._end.on_closed = self._close
         play.cluster.login(pipe.far)
-        self.deliver(messages.Hello(messages.PROTOCOL, "0", epoch, "s1m00", 0, play.cluster.config(), known))
+        self.deliver(koalad_messages.Hello(messages.PROTOCOL, "0", epoch, "s1m00", 0, play.cluster.config(), known))
         self._ping()
 
     def deliver(self, message: Any) -> None:
@@ -47,8 +48,8 @@ class Koalad:
 
     def _receive(self, data: Any) -> None:
         message = from_json(data)
-        if isinstance(message, messages.Event):
-            self.deliver(messages.Acknowledge(message.number))
+        if isinstance(message, kcm.Event):
+            self.deliver(koalad_messages.Acknowledge(message.number))
             self.numbers.append(message.number)
             message = from_json(message.body)
         self.arrived.append(message)
@@ -58,7 +59,7 @@ class Koalad:
 
     def _ping(self) -> None:
         if not self.closed:
-            self.deliver(messages.Ping(0, 0))
+            self.deliver(koalad_messages.Ping(0, 0))
             self._play.agenda.after(Duration(20 * SECOND), self._ping)
 
 
@@ -71,7 +72,7 @@ class Play:
         self.cluster = SimCluster(self.agenda, seed, ClusterPlan(settings=settings, **plan), "alpha", self.program_log)
         self.began = self.agenda.now
         self._epoch = 0
-        self.submitted: messages.Submit  # the last
+        self.submitted: koalad_messages.Submit  # the last
 
     def connect(self, *known: str, batch_id: str = "") -> Koalad:
         self._epoch += 1
@@ -100,24 +101,24 @@ class Play:
         number: int = 1,
         processors: int = 6,
     ) -> None:
-        program = messages.Program(
+        program = koalad_messages.Program(
             7, 0, 1, 1, "./program", list(arguments_of(behaviour)), [], [], "per-processor", processors, 1,
             60.0, 30.0, 5.0,
         )  # fmt: skip
         batch = {"processors": processors, "walltime_s": 150}
-        self.submitted = messages.Submit(number, tag, batch, dict(program._asdict()), [], False)
+        self.submitted = koalad_messages.Submit(number, tag, batch, dict(program._asdict()), [], False)
         koalad.deliver(self.submitted)
 
     def release(self, koalad: Koalad, tag: str = TAG, number: int = 2) -> None:
-        report = self.until(koalad, messages.Report, tag, phase="at_barrier")
+        report = self.until(koalad, kcm.Report, tag, phase="at_barrier")
         hosts = [[0, address, count] for _, address, count in report.nodes]
-        koalad.deliver(messages.Release(number, tag, 0, hosts))
+        koalad.deliver(koalad_messages.Release(number, tag, 0, hosts))
 
     def cancel(self, koalad: Koalad, tag: str = TAG, number: int = 3) -> None:
-        koalad.deliver(messages.Cancel(number, tag))
-        self.until(koalad, messages.CleanedUp, tag)
+        koalad.deliver(koalad_messages.Cancel(number, tag))
+        self.until(koalad, kcm.CleanedUp, tag)
 
     def forget(self, koalad: Koalad, tag: str = TAG, number: int = 4) -> None:
-        koalad.deliver(messages.Forget(number, tag))
+        koalad.deliver(koalad_messages.Forget(number, tag))
         self.run(30)
-        assert messages.Done(number) in koalad.arrived
+        assert kcm.Done(number) in koalad.arrived

@@ -12,7 +12,9 @@ from typing import Any
 from koalapy_adapters.channel import Channel
 from koalapy_adapters.contract.dialogue import PATIENCE_S as PATIENCE
 from koalapy_adapters.contract.dialogue import Dialogue
-from koalapy_adapters.messages import PROTOCOL, Hello, Welcome, from_json, to_json
+from koalapy_adapters.messages import PROTOCOL, from_json, to_json
+from koalapy_adapters.messages.kcm import Welcome
+from koalapy_adapters.messages.koalad import Hello
 from koalapy_adapters.wrapper.relay.handshake import Answer, Handshake, Opening, Welcomed
 
 INSTANCE = "abcde"

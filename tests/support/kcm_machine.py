@@ -6,13 +6,9 @@ from koalapy_adapters.batch.protocol import Capacity, JobStatus
 from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.attempt import failure
-from koalapy_adapters.messages import (
-    ClusterConfig,
-    Event,
-    Hello,
-    Submit,
-    from_json,
-)
+from koalapy_adapters.messages import from_json
+from koalapy_adapters.messages.kcm import Event
+from koalapy_adapters.messages.koalad import ClusterConfig, Hello, Submit
 
 SECOND = do.SECOND
 TAG = "kabcde000000001"

@@ -11,33 +11,35 @@ from koalapy_adapters.batch.protocol import ENDED, QUEUED, RUNNING, Capacity, Jo
 from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.attempt import failure
-from koalapy_adapters.messages import (
-    Acknowledge,
+from koalapy_adapters.messages import from_json, to_json
+from koalapy_adapters.messages.kcm import (
     BatchStatus,
-    ClusterConfig,
     Event,
-    FeedParameters,
+    ParametersEnded,
+    ParametersReturned,
+    ParametersWanted,
+    Report,
+    Submitted,
+)
+from koalapy_adapters.messages.koalad import (
+    Acknowledge,
+    ClusterConfig,
     FeedSweep,
     Forget,
     Hello,
-    ParametersEnded,
+    RecallParameters,
+    Submit,
+)
+from koalapy_adapters.messages.launcher import (
+    FeedParameters,
     ParametersGivenUp,
     ParametersHeld,
-    ParametersReturned,
-    ParametersWanted,
     ProgressReported,
     PullParameters,
-    RecallParameters,
-    Report,
     ResultsCommitted,
     ResultsReported,
-    Stop,
-    Submit,
-    Submitted,
-    ToLauncher,
-    from_json,
-    to_json,
 )
+from koalapy_adapters.messages.relay import Stop, ToLauncher
 from koalapy_adapters.ranges import numbers_of, ranges_of
 
 SWEEP = 9

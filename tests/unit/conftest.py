@@ -25,7 +25,9 @@ from koalapy_adapters import layout, messages
 from koalapy_adapters.channel import Channel
 from koalapy_adapters.frames import Chunk
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
-from koalapy_adapters.messages import Program, PutKey, RelayHello, Release, ReportMessage, Stop
+from koalapy_adapters.messages.kcm import PutKey
+from koalapy_adapters.messages.koalad import Program, Release
+from koalapy_adapters.messages.relay import RelayHello, ReportMessage, Stop
 
 PATIENCE_S = 120.0
 TOKEN = "TOKENtoken"  # every attempt's

@@ -4,7 +4,7 @@ from typing import Any
 
 import cluster_play
 import pytest
-from koalapy_adapters import messages
+from koalapy_adapters.messages import kcm
 
 from koalapy.model.errors import TransientError
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
@@ -20,7 +20,7 @@ def test_a_job_runs_to_its_end(batch: str) -> None:
     koalad = play.connect()
     play.submit(koalad)
     play.release(koalad)
-    ended = play.until(koalad, messages.Report, phase="ended")
+    ended = play.until(koalad, kcm.Report, phase="ended")
     assert (ended.ending, ended.exit_status, ended.batch_id) == ("exited", 0, "1")
     assert [node[2] for node in ended.nodes] == [4, 2]
     [run] = play.program_log.runs(TAG)
@@ -42,15 +42,15 @@ def test_processors_that_other_jobs_lack_are_measured(name: str, local: int) -> 
     play = Play("slurm")
     koalad = play.connect()
     size = play.cluster.batch.size
-    play.until(koalad, messages.Measured, "", idle=size)
+    play.until(koalad, kcm.Measured, "", idle=size)
     first = play.cluster.foreign_job("somebody", size, Duration(30 * SECOND))
     second = play.cluster.foreign_job(name, size, Duration(30 * SECOND))
-    seen = play.until(koalad, messages.Measured, "", wanted_local=size, waiting_local=local)
+    seen = play.until(koalad, kcm.Measured, "", wanted_local=size, waiting_local=local)
     assert (seen.idle, seen.whole_nodes) == (0, [])
     play.cluster.batch.cancel(first.id)
     play.cluster.batch.cancel(second.id)
     koalad.arrived.clear()
-    seen = play.until(koalad, messages.Measured, "", idle=size)
+    seen = play.until(koalad, kcm.Measured, "", idle=size)
     assert sum(processors * nodes for processors, nodes in seen.whole_nodes) == size
 
 
@@ -58,7 +58,7 @@ def test_no_program_starts_before_its_release() -> None:
     play = Play()
     koalad = play.connect()
     play.submit(koalad)
-    ended = play.until(koalad, messages.Report, phase="ended")
+    ended = play.until(koalad, kcm.Report, phase="ended")
     assert ended.ending == "left_barrier"
     assert play.program_log.runs(TAG) == []
 
@@ -70,7 +70,7 @@ def test_output_of_a_program_is_found() -> None:
     assert play.cluster.stage("input")[0] == "input"
     play.submit(koalad, behaviour=Behaviour(files=("result.npy",)))
     play.release(koalad)
-    play.until(koalad, messages.Report, phase="ended")
+    play.until(koalad, kcm.Report, phase="ended")
     assert list(play.cluster.stat(TAG, ["result.npy", "other"])) == ["result.npy"]
 
 
@@ -79,9 +79,9 @@ def test_a_cancelled_job_is_stopped_over_the_relay_and_cleaned_up() -> None:
     koalad = play.connect()
     play.submit(koalad, behaviour=Behaviour(runs=Duration(50 * SECOND)))
     play.release(koalad)
-    play.until(koalad, messages.Report, phase="running")
+    play.until(koalad, kcm.Report, phase="running")
     play.cancel(koalad)
-    assert play.until(koalad, messages.Report, phase="ended").ending == "cancelled"
+    assert play.until(koalad, kcm.Report, phase="ended").ending == "cancelled"
     assert not play.program_log.running(TAG)
 
 
@@ -100,7 +100,7 @@ def test_the_same_seed_gives_the_same_world() -> None:
         koalad = play.connect()
         play.submit(koalad)
         play.release(koalad)
-        play.until(koalad, messages.Report, phase="ended")
+        play.until(koalad, kcm.Report, phase="ended")
         return koalad.arrived
 
     assert messages_of(3) == messages_of(3)

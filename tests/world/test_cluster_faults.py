@@ -4,7 +4,7 @@ from typing import Any
 
 import cluster_play
 import pytest
-from koalapy_adapters import messages
+from koalapy_adapters.messages import kcm
 
 from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.world.behaviour import Behaviour
@@ -19,7 +19,7 @@ def running(play: Any, behaviour: Behaviour = LONG, processors: int = 6) -> Any:
     koalad = play.connect()
     play.submit(koalad, behaviour=behaviour, processors=processors)
     play.release(koalad)
-    play.until(koalad, messages.Report, phase="running")
+    play.until(koalad, kcm.Report, phase="running")
     return koalad
 
 
@@ -36,7 +36,7 @@ class TestSubmit:
         play.cluster.shell.submit_faults.refusals.append(words)
         play.submit(koalad)
         play.run(10)
-        [refused] = koalad.of(messages.Refused)
+        [refused] = koalad.of(kcm.Refused)
         assert refused.error["code"] == words.split()[1]
         assert play.cluster.quiescent
 
@@ -46,7 +46,7 @@ class TestSubmit:
         koalad = play.connect()
         play.cluster.shell.submit_faults.lost_replies = 1
         play.submit(koalad)
-        assert play.until(koalad, messages.Submitted).batch_id == "1"
+        assert play.until(koalad, kcm.Submitted).batch_id == "1"
         assert len(play.cluster.batch.everything) == 1
 
     @pytest.mark.parametrize("with_server", [False, True])
@@ -56,7 +56,7 @@ class TestSubmit:
         play.cluster.shell.submit_faults.hangs.append((Duration(2 * MINUTE), with_server))
         play.submit(koalad)
         play.run(60)
-        assert len(koalad.of(messages.Refused)) == 1
+        assert len(koalad.of(kcm.Refused)) == 1
         play.run(300)
         assert len(play.cluster.batch.everything) == int(with_server), (
             "the server still handles the submit in its queue"
@@ -74,7 +74,7 @@ class TestSubmit:
         again = play.connect(TAG)
         again.deliver(play.submitted._replace(doubt=True))
         play.release(again)
-        play.until(again, messages.Report, phase="ended")
+        play.until(again, kcm.Report, phase="ended")
         play.run(200)
         assert len(play.cluster.batch.everything) == 2
         assert len(play.program_log.runs(TAG)) == 1
@@ -91,11 +91,11 @@ class TestSubmit:
         again = play.connect(TAG)
         again.deliver(play.submitted._replace(doubt=True))
         play.release(again)
-        play.until(again, messages.Report, phase="running")
+        play.until(again, kcm.Report, phase="running")
         play.run(50)
         assert [job.state for job in play.cluster.batch.everything] == ["running", "queued"]
         again.leave()
-        third = play.connect(TAG, batch_id=again.of(messages.Submitted)[0].batch_id)
+        third = play.connect(TAG, batch_id=again.of(kcm.Submitted)[0].batch_id)
         play.run(15)
         play.cancel(third)
         play.run(5)
@@ -133,7 +133,7 @@ class TestKcm:
         new = play.connect()
         play.submit(new)
         play.release(new)
-        play.until(new, messages.Report, phase="ended")
+        play.until(new, kcm.Report, phase="ended")
         play.run(120)
         assert len(play.cluster.kcms) == 1
         assert len(play.cluster.batch.everything) == 1
@@ -149,10 +149,10 @@ class TestKcm:
         play.cluster.shared.lose()
         koalad = play.connect()
         play.run(30)
-        assert [welcome.error["code"] for welcome in koalad.of(messages.Welcome)] == ["shared_gone"]
+        assert [welcome.error["code"] for welcome in koalad.of(kcm.Welcome)] == ["shared_gone"]
         play.cluster.mend()
         play.run(30)
-        assert koalad.of(messages.Welcome)[-1].error is None
+        assert koalad.of(kcm.Welcome)[-1].error is None
 
 
 class TestWrapper:
@@ -164,7 +164,7 @@ class TestWrapper:
             play.submit(koalad)
             while play.cluster.batch.everything[-1:] == [] or play.cluster.batch.everything[-1].live:
                 assert play.agenda.step()
-                if koalad.of(messages.Report) and koalad.of(messages.Report)[-1].phase == "at_barrier":
+                if koalad.of(kcm.Report) and koalad.of(kcm.Report)[-1].phase == "at_barrier":
                     play.release(koalad)
             assert not play.program_log.running(TAG), steps
             play.cancel(koalad)
@@ -177,7 +177,7 @@ class TestWrapper:
         play = Play("sge")
         koalad = running(play)
         play.cluster.batch.restart(job_of(play))
-        report = play.until(koalad, messages.Report, phase="ended")
+        report = play.until(koalad, kcm.Report, phase="ended")
         assert report.ending in ("restarted", "killed")
         play.run(300)
         assert len(play.program_log.runs(TAG)) == 1
@@ -210,7 +210,7 @@ class TestWrapper:
         play.cluster.cut_relay(Duration(45 * SECOND))
         play.run(60)
         play.cancel(koalad)
-        assert play.until(koalad, messages.Report, phase="ended").ending in ("cancelled", "walltime")
+        assert play.until(koalad, kcm.Report, phase="ended").ending in ("cancelled", "walltime")
 
 
 class TestNodes:
@@ -228,7 +228,7 @@ class TestNodes:
         play = Play(nodes=2, processors_per_node=4, orphan_timeout_s=40.0, reruns_lost=1.0)
         koalad = running(play, Behaviour(runs=Duration(10 * MINUTE)), processors=4)
         play.cluster.batch.cut(job_of(play).nodes[0][0], Duration(10 * MINUTE))
-        play.until(koalad, messages.Report, phase="ended", ending="restarted")
+        play.until(koalad, kcm.Report, phase="ended", ending="restarted")
         play.cancel(koalad)
         assert not play.program_log.running(TAG)
         assert len(play.program_log.runs(TAG)) == 1
@@ -251,8 +251,8 @@ class TestBatchSystem:
         koalad = running(play)
         play.cluster.batch.kill(job_of(play))
         play.run(120)
-        ends = [each for each in koalad.of(messages.Report) if each.phase == "ended"]
-        seen = [each for each in koalad.of(messages.BatchStatus) if each.state == "ended"]
+        ends = [each for each in koalad.of(kcm.Report) if each.phase == "ended"]
+        seen = [each for each in koalad.of(kcm.BatchStatus) if each.state == "ended"]
         assert ends or seen
         assert not play.program_log.running(TAG)
 
@@ -260,9 +260,9 @@ class TestBatchSystem:
         play = Play("pbs")
         koalad = play.connect()
         play.submit(koalad, processors=6)
-        play.until(koalad, messages.Submitted)
+        play.until(koalad, kcm.Submitted)
         play.cluster.batch.vanish(job_of(play))
-        assert play.until(koalad, messages.BatchStatus, state="missing")
+        assert play.until(koalad, kcm.BatchStatus, state="missing")
         play.cancel(koalad)
         assert play.cluster.quiescent
 
@@ -288,10 +288,10 @@ class TestSharedDirectory:
         play = Play()
         koalad = play.connect()
         play.submit(koalad)
-        play.until(koalad, messages.Submitted)
+        play.until(koalad, kcm.Submitted)
         play.cluster.shared.lose_next_link_reply()
         play.release(koalad)
-        assert play.until(koalad, messages.Report, phase="ended").exit_status == 0
+        assert play.until(koalad, kcm.Report, phase="ended").exit_status == 0
 
     def test_an_unreadable_record_does_not_hide_the_end(self) -> None:
         play = Play()
@@ -300,7 +300,7 @@ class TestSharedDirectory:
         koalad.leave()
         play.run(120)
         again = play.connect(TAG)
-        seen = play.until(again, messages.BatchStatus, state="ended")
+        seen = play.until(again, kcm.BatchStatus, state="ended")
         assert (seen.ending, seen.exit_status) == ("exited", 0)
         play.cancel(again)
 
@@ -310,9 +310,9 @@ class TestSharedDirectory:
         play.cluster.shared.full = True
         play.submit(koalad, cluster_play.OTHER, number=9)
         play.run(60)
-        [refused] = koalad.of(messages.Refused)
+        [refused] = koalad.of(kcm.Refused)
         assert (refused.id, refused.error["code"]) == (9, "shared_full")
-        assert play.until(koalad, messages.Report, phase="ended").exit_status == 0
+        assert play.until(koalad, kcm.Report, phase="ended").exit_status == 0
 
 
 def _run_to_the_end(play: Any, koalad: Any) -> Any:
@@ -324,7 +324,7 @@ def _run_to_the_end(play: Any, koalad: Any) -> Any:
             koalad = play.connect(TAG)
             koalad.deliver(play.submitted._replace(doubt=True))
             released = False
-        for report in koalad.of(messages.Report, TAG):
+        for report in koalad.of(kcm.Report, TAG):
             if report.phase == "at_barrier" and not released:
                 released = True
                 play.release(koalad)

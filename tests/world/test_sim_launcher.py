@@ -5,9 +5,10 @@ from unittest.mock import patch
 
 import cluster_play
 import pytest
-from koalapy_adapters import messages
 from koalapy_adapters.files import Files
 from koalapy_adapters.launcher import journal
+from koalapy_adapters.messages import kcm
+from koalapy_adapters.messages import koalad as koalad_messages
 
 from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.units import SECOND, Duration
@@ -26,17 +27,17 @@ class Play(cluster_play.Play):
         source = {"names": ["t"], "loop": None, "without": [], "values": values, "file": "", "column": -1, "lines": 0}
         space = {"axes": [{"sources": [source], "count": parameters}]}
         arguments = ["{t}", *arguments_of(Behaviour())[1:]]
-        program = messages.Program(
+        program = koalad_messages.Program(
             FIRST_PILOT, 0, 1, 1, "./program", arguments, [], [], "per-node", 2, 1, walltime, 30.0, 5.0,
             sweep={"sweep": SWEEP, "space": space, "slots": 2},
         )  # fmt: skip
         batch = {"processors": 2, "processors_per_node": 2, "walltime_s": round(walltime) + 60, "lowest": True}
-        koalad.deliver(messages.Submit(1, TAG, batch, dict(program._asdict()), [], False))
+        koalad.deliver(koalad_messages.Submit(1, TAG, batch, dict(program._asdict()), [], False))
         self.feed(koalad, [[1, parameters]])
         self.release(koalad, TAG)
 
     def feed(self, koalad: Koalad, ranges: list[list[int]]) -> None:
-        koalad.deliver(messages.FeedSweep(SWEEP, ranges, anew=True, launchers=[TAG]))
+        koalad.deliver(koalad_messages.FeedSweep(SWEEP, ranges, anew=True, launchers=[TAG]))
 
     def until_done(self, koalad: Koalad, numbers: Iterable[int]) -> None:
         wanted = set(numbers)
@@ -47,11 +48,11 @@ class Play(cluster_play.Play):
 
 
 def done(koalad: Koalad) -> list[int]:
-    return [row[0] for message in koalad.of(messages.ParametersEnded) for row in message.results]
+    return [row[0] for message in koalad.of(kcm.ParametersEnded) for row in message.results]
 
 
 def returned(koalad: Koalad) -> list[int]:
-    ranges = [each for message in koalad.of(messages.ParametersReturned) for each in message.ranges]
+    ranges = [each for message in koalad.of(kcm.ParametersReturned) for each in message.ranges]
     return sorted(number for first, last in ranges for number in range(first, last + 1))
 
 
@@ -75,8 +76,8 @@ def test_a_stopped_launcher_returns_its_unfinished_parameters() -> None:
     koalad = play.connect()
     play.launch(koalad, 40)
     play.until_done(koalad, [1, 2, 3])
-    koalad.deliver(messages.Cancel(3, TAG))
-    play.until(koalad, messages.CleanedUp, TAG)
+    koalad.deliver(koalad_messages.Cancel(3, TAG))
+    play.until(koalad, kcm.CleanedUp, TAG)
     play.run(60)
     assert sorted(done(koalad) + returned(koalad)) == list(range(1, 41))
     assert set(done(koalad)) == set(finished(play))
@@ -105,7 +106,7 @@ def killed_without_relay() -> tuple[Play, cluster_play.Koalad]:
     play.cluster.cut_relay(Duration(10 * SECOND))
     play.run(8)
     play.cluster.batch.lose(node)
-    play.until(koalad, messages.BatchStatus, TAG, ending="lost")
+    play.until(koalad, kcm.BatchStatus, TAG, ending="lost")
     play.cancel(koalad, TAG)
     play.run(60)
     return play, koalad
@@ -149,7 +150,7 @@ def test_a_launcher_drains_before_its_walltime() -> None:
     play = Play(processors_per_node=2)
     koalad = play.connect()
     play.launch(koalad, 40, walltime=120.0)
-    play.until(koalad, messages.Report, TAG, phase="ended")
+    play.until(koalad, kcm.Report, TAG, phase="ended")
     play.cancel(koalad, TAG)
     play.run(60)
     assert sorted(done(koalad) + returned(koalad)) == list(range(1, 41))

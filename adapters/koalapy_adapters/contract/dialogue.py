@@ -8,19 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from koalapy_adapters.frames import MAX_CHUNK, Chunk, Control, Credit, Decoder, encode
-from koalapy_adapters.messages import (
-    Acknowledge,
-    CleanedUp,
-    Event,
-    Fetch,
-    Measured,
-    Pong,
-    Report,
-    Store,
-    Submit,
-    from_json,
-    to_json,
-)
+from koalapy_adapters.messages import from_json, to_json
+from koalapy_adapters.messages.files import Fetch, Store
+from koalapy_adapters.messages.kcm import CleanedUp, Event, Measured, Pong, Report
+from koalapy_adapters.messages.koalad import Acknowledge, Submit
 
 PATIENCE_S = 180.0
 

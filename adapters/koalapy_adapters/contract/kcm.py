@@ -6,7 +6,9 @@ from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.contract.dialogue import Dialogue
 from koalapy_adapters.contract.target import Login
-from koalapy_adapters.messages import PROTOCOL, Cancel, Done, Forget, Hello, Measured, Ping, Release, Report, Welcome
+from koalapy_adapters.messages import PROTOCOL
+from koalapy_adapters.messages.kcm import Done, Measured, Report, Welcome
+from koalapy_adapters.messages.koalad import Cancel, Forget, Hello, Ping, Release
 
 _PING_S = 10.0
 _FIRST_PING = 1 << 40  # beyond the ids of requests

@@ -14,7 +14,7 @@ from koalapy_adapters.contract.kcm import Kcm
 from koalapy_adapters.contract.remote_batch import Record, RemoteBatch
 from koalapy_adapters.contract.target import Target, login
 from koalapy_adapters.errors import BatchError
-from koalapy_adapters.messages import Submit
+from koalapy_adapters.messages.koalad import Submit
 
 T = TypeVar("T")
 PAUSE_S = 0.1

@@ -23,7 +23,7 @@ from koalapy_adapters.kcm.execution.batch_system import BatchSystem, failure_of,
 from koalapy_adapters.kcm.execution.drmaa.client import DrmaaSessions
 from koalapy_adapters.kcm.execution.drmaa.helper import find_library
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran, run
-from koalapy_adapters.messages import ClusterConfig
+from koalapy_adapters.messages.koalad import ClusterConfig
 
 Json = Dict[str, Any]
 

@@ -8,7 +8,8 @@ from koalapy_adapters.contract.dialogue import program
 from koalapy_adapters.contract.kcm import Kcm
 from koalapy_adapters.contract.live import Live
 from koalapy_adapters.contract.target import QUEUE, login
-from koalapy_adapters.messages import BatchStatus, Cancel, Refused, Report, Submit
+from koalapy_adapters.messages.kcm import BatchStatus, Refused, Report
+from koalapy_adapters.messages.koalad import Cancel, Submit
 
 _HOLDOUT = "trap '' TERM HUP INT; while :; do date +%s.%N >beat.new; mv beat.new beat; sleep 0.1; done"
 # As a daemon does it: a session of its own, a parent that ends, standard streams that are elsewhere.

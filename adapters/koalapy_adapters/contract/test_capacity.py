@@ -5,7 +5,7 @@ import pytest
 from koalapy_adapters.batch.protocol import QUEUED, RUNNING, Capacity
 from koalapy_adapters.contract.live import Live, refusal
 from koalapy_adapters.contract.target import LOWEST
-from koalapy_adapters.messages import Refused
+from koalapy_adapters.messages.kcm import Refused
 
 # ---- capacity --------------------------------------------------------------------------------------------------------
 

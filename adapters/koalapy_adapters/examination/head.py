@@ -14,7 +14,7 @@ from koalapy_adapters.kcm.execution.drmaa.helper import TUNABLES, find_library
 from koalapy_adapters.kcm.execution.subprocess_runner import run
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.shared_directory.errors import unusable
-from koalapy_adapters.messages import ClusterConfig
+from koalapy_adapters.messages.koalad import ClusterConfig
 
 Json = Dict[str, Any]
 

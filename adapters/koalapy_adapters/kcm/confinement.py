@@ -16,7 +16,9 @@ from koalapy_adapters.errors import RequestError
 from koalapy_adapters.kcm.file_requests import SERVED
 from koalapy_adapters.kcm.state.actions import Send
 from koalapy_adapters.kcm.state.attempt import failure
-from koalapy_adapters.messages import (
+from koalapy_adapters.messages.fields import reader
+from koalapy_adapters.messages.kcm import PutKey, Refused
+from koalapy_adapters.messages.koalad import (
     Account,
     Acknowledge,
     Cancel,
@@ -26,20 +28,15 @@ from koalapy_adapters.messages import (
     Examine,
     FeedSweep,
     Forget,
-    OpenStream,
-    PutKey,
     RecallParameters,
-    Refused,
     Release,
     SetSuspended,
-    StreamReset,
-    StreamState,
     Submit,
     Tags,
     TrustLauncher,
     WatchCluster,
 )
-from koalapy_adapters.messages.fields import reader
+from koalapy_adapters.messages.streams import OpenStream, StreamReset, StreamState
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,99}")
 _INSTANCE = re.compile(r"[0-9a-z]{5}")  # no longer one: it could be the name of another directory of koalapy

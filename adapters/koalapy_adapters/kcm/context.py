@@ -33,7 +33,8 @@ from koalapy_adapters.kcm.shared_directory.cluster_files import python_shim, wri
 from koalapy_adapters.kcm.shared_directory.errors import unusable
 from koalapy_adapters.kcm.shared_directory.pushed_files import PushedFiles
 from koalapy_adapters.kcm.state.actions import Woken
-from koalapy_adapters.messages import ClusterConfig, Hello, Welcome
+from koalapy_adapters.messages.kcm import Welcome
+from koalapy_adapters.messages.koalad import ClusterConfig, Hello
 
 FILES = "files"  # a value of `relay`
 LOCAL = "local"  # the batch system whose compute node is the head node

@@ -15,19 +15,8 @@ from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.shared_directory.errors import unusable
 from koalapy_adapters.kcm.shared_directory.output import FileList, FileRange, ManyFiles, OneFile, Outputs, size_of
 from koalapy_adapters.kcm.shared_directory.stage_cache import Stage
-from koalapy_adapters.messages import (
-    DiskUse,
-    Done,
-    Fetch,
-    Fetched,
-    FetchMany,
-    ListFiles,
-    Refused,
-    Stat,
-    Store,
-    StoreMany,
-    Want,
-)
+from koalapy_adapters.messages.files import DiskUse, Fetch, FetchMany, ListFiles, Stat, Store, StoreMany, Want
+from koalapy_adapters.messages.kcm import Done, Fetched, Refused
 
 FOLLOW = 0.2  # seconds between two looks at files that may grow
 CLEAN = 3600.0  # seconds between two looks for what nobody uses any more

@@ -13,7 +13,10 @@ from koalapy_adapters.kcm.koalad_streams import Reader, Streams, Writer, log
 from koalapy_adapters.kcm.session import KcmSession, Open, SeekAgain, Serve
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.attempt import failure
-from koalapy_adapters.messages import Hello, MessageError, Refused, from_json
+from koalapy_adapters.messages import from_json
+from koalapy_adapters.messages.fields import MessageError
+from koalapy_adapters.messages.kcm import Refused
+from koalapy_adapters.messages.koalad import Hello
 
 _LOOK = 5.0  # seconds between two looks at whether the host has slept
 _FAREWELL = 2.0

@@ -28,16 +28,9 @@ from koalapy_adapters.kcm.file_requests import SERVED
 from koalapy_adapters.kcm.startup import refusal
 from koalapy_adapters.kcm.state.actions import Quit, Send, StreamFrameReceived
 from koalapy_adapters.kcm.stream_routes import StreamRoutes
-from koalapy_adapters.messages import (
-    ClusterConfig,
-    Hello,
-    OpenStream,
-    Ping,
-    Pong,
-    StreamReset,
-    StreamState,
-    Welcome,
-)
+from koalapy_adapters.messages.kcm import Pong, Welcome
+from koalapy_adapters.messages.koalad import ClusterConfig, Hello, Ping
+from koalapy_adapters.messages.streams import OpenStream, StreamReset, StreamState
 
 SILENCE = 60  # seconds without a frame, after which koalad is taken for gone
 

@@ -13,8 +13,10 @@ from koalapy_adapters.kcm.relay import file_relay
 from koalapy_adapters.kcm.relay.addresses import Addresses
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.shared_directory.errors import Stale
-from koalapy_adapters.messages import PROTOCOL, ClusterConfig, Hello, MessageError, Welcome
-from koalapy_adapters.messages.fields import reader
+from koalapy_adapters.messages import PROTOCOL
+from koalapy_adapters.messages.fields import MessageError, reader
+from koalapy_adapters.messages.kcm import Welcome
+from koalapy_adapters.messages.koalad import ClusterConfig, Hello
 
 _CONFIG = reader(ClusterConfig)
 

@@ -16,7 +16,7 @@ from koalapy_adapters.launcher.journal import KILLED
 from koalapy_adapters.launcher.pace import Pace
 from koalapy_adapters.launcher.probation import Probation
 from koalapy_adapters.launcher.results import Results
-from koalapy_adapters.messages import (
+from koalapy_adapters.messages.launcher import (
     FeedParameters,
     LauncherTrusted,
     NodeSuspected,

@@ -5,7 +5,7 @@ from typing import Any, List
 
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.launcher.events import Row
-from koalapy_adapters.messages import ResultsReported
+from koalapy_adapters.messages.launcher import ResultsReported
 
 APART = SECOND // 20  # between two batches, so that short parameters travel together
 MOST = 2000  # rows of a batch; a message has at most 1 MiB

@@ -6,7 +6,8 @@ from typing import Any, Dict, List, NamedTuple
 from koalapy_adapters import layout
 from koalapy_adapters.clock import SECOND, microseconds, now
 from koalapy_adapters.files import DISK, Files
-from koalapy_adapters.messages import Report, to_json
+from koalapy_adapters.messages import to_json
+from koalapy_adapters.messages.kcm import Report
 from koalapy_adapters.wrapper.events import Json, Settings, failure
 from koalapy_adapters.wrapper.process_layout import MPI
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from koalapy_adapters.messages import Failure, Report
+from koalapy_adapters.messages.kcm import Failure, Report
 
 Json = Dict[str, Any]
 

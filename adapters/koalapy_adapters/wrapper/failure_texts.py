@@ -7,7 +7,9 @@ from typing import List, Optional
 
 from koalapy_adapters.batch import protocol as batch
 from koalapy_adapters.batch.protocol import Stopped
-from koalapy_adapters.messages import MessageError, Report, read
+from koalapy_adapters.messages import read
+from koalapy_adapters.messages.fields import MessageError
+from koalapy_adapters.messages.kcm import Report
 from koalapy_adapters.wrapper.events import Json, ProcessEnded, failure
 
 # A process that dies of these did it to itself: that is its answer, not somebody's who killed it from outside.

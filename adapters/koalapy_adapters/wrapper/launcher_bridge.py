@@ -10,7 +10,7 @@ import socket
 from typing import Any, Callable, Dict, Optional
 
 from koalapy_adapters.host.json_lines import LineReader
-from koalapy_adapters.messages import FromLauncher
+from koalapy_adapters.messages.relay import FromLauncher
 
 Json = Dict[str, Any]
 

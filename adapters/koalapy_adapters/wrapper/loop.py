@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Ty
 from koalapy_adapters import clock
 from koalapy_adapters.host import descendants, node_identity, signals
 from koalapy_adapters.host.event_loop import CommandQueue, dispatch_ready
-from koalapy_adapters.messages import OpenStream
+from koalapy_adapters.messages.streams import OpenStream
 from koalapy_adapters.streams import frame_of_json
 from koalapy_adapters.wrapper import events, failure_texts, session
 from koalapy_adapters.wrapper.agent.group import AgentMessage, NodeAgents

@@ -11,7 +11,7 @@ Instants and durations are integer microseconds of the node's clock.
 from typing import Any, Callable, Dict, List, Optional, Tuple, Type
 
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.messages import Report
+from koalapy_adapters.messages.kcm import Report
 from koalapy_adapters.wrapper import events as e
 from koalapy_adapters.wrapper import failure_texts
 from koalapy_adapters.wrapper.events import Settings

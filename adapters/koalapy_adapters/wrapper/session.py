@@ -26,6 +26,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters import messages
 from koalapy_adapters.frames import Chunk
+from koalapy_adapters.messages import fields, kcm, koalad, relay
 from koalapy_adapters.streams import FRAMES, as_frame
 from koalapy_adapters.wrapper import events, failure_texts
 from koalapy_adapters.wrapper.events import Json, Settings
@@ -118,7 +119,7 @@ class WrapperSession:
         self._ping_at: Optional[int] = None  # where the wrapper's node is the only one
         self._offset: Optional[int] = None  # the relay's clock minus ours
         self._keys = KeySpace()
-        self._own_keys: List[messages.PutKey] = []
+        self._own_keys: List[kcm.PutKey] = []
         self._phase = STARTED
         self._asking: Dict[str, bool] = {}  # the nodes where a program waits for a key or at a barrier
         self._awaited = True
@@ -126,7 +127,7 @@ class WrapperSession:
         self._left = False
 
     @property
-    def report(self) -> messages.Report:
+    def report(self) -> kcm.Report:
         """The newest report that may be sent."""
         return self._machine.report()
 
@@ -147,7 +148,7 @@ class WrapperSession:
         """Pass on a key that a program of this component has put: to all nodes, and to the job's other components."""
         if not self._keys.put(key, value):
             return []
-        message = messages.PutKey(self._tag, key, value)
+        message = kcm.PutKey(self._tag, key, value)
         self._own_keys.append(message)
         return [BroadcastKey(key, value), *self.send(message)]
 
@@ -186,7 +187,7 @@ class WrapperSession:
         """
         try:
             message = data if isinstance(data, Chunk) else as_frame(messages.from_json(data))
-        except messages.MessageError:
+        except fields.MessageError:
             return []
         return self._contact_wants(now, self._relay.received(now, message))
 
@@ -236,7 +237,7 @@ class WrapperSession:
             if isinstance(command, events.SendReport):
                 self._phase = command.report.phase
                 found += self._expect()
-                found += self.send(messages.ReportMessage(messages.to_json(command.report)))
+                found += self.send(relay.ReportMessage(messages.to_json(command.report)))
             elif isinstance(command, events.WriteRecord):
                 record = dict(messages.to_json(command.report), clock=now, offset=self._offset)
                 found.append(KeepRecord(record, command.only_if_none))
@@ -274,13 +275,13 @@ class WrapperSession:
         if isinstance(message, FRAMES):
             self._has_streams = True
             return [PassFrame(message)]
-        if isinstance(message, messages.Release):
+        if isinstance(message, koalad.Release):
             return self.handle(now, events.ReleaseReceived(message.first_rank, message.hosts))
-        if isinstance(message, messages.Stop):
+        if isinstance(message, relay.Stop):
             return self.handle(now, events.StopReceived(message.force))
-        if isinstance(message, messages.ToLauncher):
+        if isinstance(message, relay.ToLauncher):
             return [ToLauncher(message.body)] if self._for_launcher else []
-        if isinstance(message, messages.PutKey) and self._keys.put(message.key, message.value):
+        if isinstance(message, kcm.PutKey) and self._keys.put(message.key, message.value):
             return [BroadcastKey(message.key, message.value)]
         return []
 

@@ -6,7 +6,7 @@ A record that cannot be written (a full disk, a hung one) delays the report by s
 from typing import Any, List, Optional
 
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.messages import Report
+from koalapy_adapters.messages.kcm import Report
 from koalapy_adapters.wrapper import events as e
 
 _RECORD_AGAIN, _RECORD_PATIENCE = SECOND, 60 * SECOND

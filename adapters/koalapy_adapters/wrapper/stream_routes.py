@@ -3,7 +3,7 @@
 import collections
 from typing import Any, Callable, Dict, List, Optional
 
-from koalapy_adapters.messages import OpenStream, StreamReset
+from koalapy_adapters.messages.streams import OpenStream, StreamReset
 from koalapy_adapters.streams import unknown_stream
 
 _MOST = 1 << 12  # of which the oldest are forgotten first

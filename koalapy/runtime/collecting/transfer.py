@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from typing import Any, NamedTuple, Protocol
 
-from koalapy_adapters.messages import Fetched
+from koalapy_adapters.messages.kcm import Fetched
 from koalapy_adapters.trees import Found
 
 from koalapy.model.errors import ClusterError, RequestError, TransientError

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from koalapy_adapters.frames import INITIAL_CREDIT, FrameError
-from koalapy_adapters.messages import Done, MessageError, Refused
+from koalapy_adapters.messages.fields import MessageError
+from koalapy_adapters.messages.kcm import Done, Refused
 
 from koalapy.link.translate import reason_of
 from koalapy.model.errors import ClusterError, KoalaError, Reason, TransientError

@@ -10,19 +10,10 @@ from typing import Any
 
 from koalapy_adapters.connections.protocol import Channel, Immediate
 from koalapy_adapters.frames import Chunk, Control, Credit, Decoder, Frame, FrameError, encode, together
-from koalapy_adapters.messages import (
-    FROM_KCM,
-    Done,
-    Fetched,
-    Json,
-    MessageError,
-    Messages,
-    OpenStream,
-    StreamReset,
-    StreamState,
-    from_json,
-    to_json,
-)
+from koalapy_adapters.messages import FROM_KCM, Messages, from_json, to_json
+from koalapy_adapters.messages.fields import Json, MessageError
+from koalapy_adapters.messages.kcm import Done, Fetched
+from koalapy_adapters.messages.streams import OpenStream, StreamReset, StreamState
 
 from koalapy.model.errors import ClusterError, Reason, TransientError
 from koalapy.runtime.session.exchange import Exchange, done, stalled

@@ -11,7 +11,7 @@ import structlog
 from koalapy_adapters.errors import ClusterError
 from koalapy_adapters.errors import TransientError as Unreachable
 from koalapy_adapters.frames import FrameError
-from koalapy_adapters.messages import OpenStream
+from koalapy_adapters.messages.streams import OpenStream
 
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Timing

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from koalapy_adapters.messages import OpenStream
+from koalapy_adapters.messages.streams import OpenStream
 
 import koalapy
 from koalapy.config.site import HostPort

@@ -11,7 +11,8 @@ from ipaddress import IPv6Address, ip_address, ip_network
 
 import structlog
 from koalapy_adapters.frames import HEADER, FrameError, from_payload
-from koalapy_adapters.messages import MessageError, from_json
+from koalapy_adapters.messages import from_json
+from koalapy_adapters.messages.fields import MessageError
 
 from koalapy.link.site_messages import MESSAGES, SiteHello
 from koalapy.model.errors import KoalaError, OurError

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from koalapy_adapters.frames import MAX_CHUNK, Chunk
-from koalapy_adapters.messages import OpenStream, StreamReset
+from koalapy_adapters.messages.streams import OpenStream, StreamReset
 from koalapy_adapters.streams import StreamEnd, StreamName, unknown_stream
 
 from koalapy.model.errors import KoalaError, TransientError

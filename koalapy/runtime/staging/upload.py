@@ -12,9 +12,10 @@ from typing import Any, BinaryIO
 
 from koalapy_adapters.files import SMALL
 from koalapy_adapters.frames import MAX_CHUNK, Chunk
-from koalapy_adapters.messages import Done, Store, StoreMany, Want
 from koalapy_adapters.messages import details as answers
 from koalapy_adapters.messages.fields import Rows
+from koalapy_adapters.messages.files import Store, StoreMany, Want
+from koalapy_adapters.messages.kcm import Done
 
 from koalapy.link.cluster import Timing
 from koalapy.model.errors import ClusterError, KoalaError, Reason, TransientError

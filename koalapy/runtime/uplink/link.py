@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
-from koalapy_adapters import messages as wire
 from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.pack import Packed
 from koalapy_adapters.connections.protocol import Channel, Connection, Remembering
 from koalapy_adapters.frames import FrameError
+from koalapy_adapters.messages import files as files_messages
+from koalapy_adapters.messages import kcm, koalad, streams
 from koalapy_adapters.trees import is_pattern
 
 import koalapy
@@ -58,7 +59,7 @@ class LinkServices:
     put: Callable[[AttemptId, str, str], None]
     connected: Callable[[], None] = lambda: None
     doubtful: Callable[[], Sequence[JobId]] = tuple
-    check: Callable[[int, wire.Welcome], Verdict] = trust
+    check: Callable[[int, kcm.Welcome], Verdict] = trust
     input_files: InputFiles = field(default_factory=InputFiles)
     stream_timeout: Duration = STREAM_TIMEOUT
     report: Callable[[LinkStatus, int], None] = lambda status, number: None
@@ -72,7 +73,7 @@ class Relay:
     """
 
     tag: str
-    opening: wire.OpenStream
+    opening: streams.OpenStream
     send: Callable[[Any], None]
     forget: Callable[[], None]
 
@@ -152,7 +153,7 @@ class Link:
 
     # ---- for threads that can wait. Raises TransientError if the cluster is, or gets, out of reach.
 
-    def ask(self, request: Callable[[int], Any], timeout_s: float) -> wire.Done:
+    def ask(self, request: Callable[[int], Any], timeout_s: float) -> kcm.Done:
         """Return the KCM's answer to a message of koalapy_adapters made with a number.
 
         Raises KoalaError, also if the KCM refuses, and TimeoutError if there is no answer in time; the KCM continues
@@ -166,7 +167,7 @@ class Link:
         where: str,
         path: str = "",
         offset: int = 0,
-        ended: Callable[[wire.Fetched], None] = lambda end: None,
+        ended: Callable[[kcm.Fetched], None] = lambda end: None,
         size: int = -1,
     ) -> Iterator[bytes]:
         """Yield the bytes of a file that the attempt has written: `where` is output, errors or work (then `path`).
@@ -175,7 +176,7 @@ class Link:
         Here and below, an empty piece arrives about every second in which nothing else does. TransientError with code
         `stalled` is raised if nothing arrives for too long.
         """
-        request = lambda id, tag: wire.Fetch(id, tag, where, path, offset, False, size)  # noqa: E731
+        request = lambda id, tag: files_messages.Fetch(id, tag, where, path, offset, False, size)  # noqa: E731
         yield from self._stream(attempt, request, self.cluster.timing.stalled_after(offset), ended)
 
     def read(self, attempt: AttemptId, where: str, positions: Mapping[int, int], follow: bool) -> Iterator[bytes]:
@@ -185,7 +186,7 @@ class Link:
         however long nothing arrives. Raises KoalaError.
         """
         before = [[rank, position] for rank, position in positions.items()]
-        request = lambda id, tag: wire.Fetch(id, tag, where, follow=follow, positions=before)  # noqa: E731
+        request = lambda id, tag: files_messages.Fetch(id, tag, where, follow=follow, positions=before)  # noqa: E731
         yield from self._stream(attempt, request, None if follow else self.cluster.timing.stalled)
 
     def read_ends(self, attempt: AttemptId, where: str, most: int) -> Iterator[bytes]:
@@ -193,19 +194,19 @@ class Link:
 
         Raises KoalaError.
         """
-        request = lambda id, tag: wire.Fetch(id, tag, where, size=most, positions=[])  # noqa: E731
+        request = lambda id, tag: files_messages.Fetch(id, tag, where, size=most, positions=[])  # noqa: E731
         yield from self._stream(attempt, request, self.cluster.timing.stalled)
 
     def fetch_many(
-        self, attempt: AttemptId, paths: Sequence[str], ended: Callable[[wire.Fetched], None]
+        self, attempt: AttemptId, paths: Sequence[str], ended: Callable[[kcm.Fetched], None]
     ) -> Iterator[bytes]:
         """Yield the stream of small files; see messages.FetchMany. Raises KoalaError."""
-        request = lambda id, tag: wire.FetchMany(id, tag, list(paths))  # noqa: E731
+        request = lambda id, tag: files_messages.FetchMany(id, tag, list(paths))  # noqa: E731
         yield from self._stream(attempt, request, self.cluster.timing.stalled, ended)
 
     def list_files(self, attempt: AttemptId, patterns: Sequence[str]) -> Iterator[bytes]:
         """Yield the stream of file entries; see messages.ListFiles. Raises KoalaError."""
-        request = lambda id, tag: wire.ListFiles(id, tag, list(patterns))  # noqa: E731
+        request = lambda id, tag: files_messages.ListFiles(id, tag, list(patterns))  # noqa: E731
         walks = any(map(is_pattern, patterns))  # the search may take long in a large tree, and name few files
         yield from self._stream(attempt, request, self.cluster.timing.stalled * (_WALKS if walks else 1))
 
@@ -224,7 +225,7 @@ class Link:
         self._connected()
         return self.streams.open(attempt, tag_of(self.cluster.instance, attempt), 0, 0, command)
 
-    def relay(self, attempt: AttemptId, opening: wire.OpenStream, back: Callable[[Any], None]) -> "Relay | None":
+    def relay(self, attempt: AttemptId, opening: streams.OpenStream, back: Callable[[Any], None]) -> "Relay | None":
         """Relay a stream of another site to the command of this `opening` on the attempt's first node.
 
         Raises TransientError.
@@ -250,7 +251,7 @@ class Link:
         attempt: AttemptId,
         request: Callable[[int, str], Any],
         limit_s: float | None,
-        ended: Callable[[wire.Fetched], None] = lambda end: None,
+        ended: Callable[[kcm.Fetched], None] = lambda end: None,
     ) -> Iterator[bytes]:
         tag, name, end_s = tag_of(self.cluster.instance, attempt), self.cluster.name, self.cluster.timing.stalled
         yield from self._connected().stream(lambda id: request(id, tag), name, limit_s, end_s, ended)
@@ -337,7 +338,7 @@ class Link:
                 _LOG.warning("refused", cluster=name, command=kind, reason=why)
 
     def _too_large(self, message: Any, error: FrameError) -> None:
-        if isinstance(message, wire.Submit):
+        if isinstance(message, koalad.Submit):
             reason = Reason("too_large", "request", f"The component is {error}.", _TOO_LARGE)
             self._send_over(lambda dialogue: dialogue.fail(message.id, reason))
         else:

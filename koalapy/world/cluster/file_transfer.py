@@ -9,7 +9,8 @@ from koalapy_adapters.errors import BatchError
 from koalapy_adapters.kcm.execution.batch_system import failure_of
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.shared_directory.errors import unusable
-from koalapy_adapters.messages import Done, Refused, Stat, Store
+from koalapy_adapters.messages.files import Stat, Store
+from koalapy_adapters.messages.kcm import Done, Refused
 
 from koalapy.world.cluster.environment import Environment
 from koalapy.world.processes import Process

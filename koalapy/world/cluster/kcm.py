@@ -16,6 +16,8 @@ from koalapy_adapters.kcm.session import KcmSession, Open, SeekAgain, Serve
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.shared_directory.errors import unusable
 from koalapy_adapters.kcm.state import actions as do
+from koalapy_adapters.messages import kcm as kcm_messages
+from koalapy_adapters.messages import koalad
 from koalapy_adapters.streams import frame_of_json, frame_to_json
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
@@ -32,7 +34,7 @@ from koalapy.world.network import End, Json
 from koalapy.world.processes import Process
 from koalapy.world.random_streams import between
 
-_CLEANED_UP = messages.to_json(messages.CleanedUp("", 0))["type"]
+_CLEANED_UP = messages.to_json(kcm_messages.CleanedUp("", 0))["type"]
 _START = Duration(50 * MILLISECOND), Duration(2 * SECOND)  # for what Hello needs
 
 
@@ -102,7 +104,7 @@ class SimKcm(Process):
 
     # ---- the session
 
-    def _open(self, hello: messages.Hello) -> None:
+    def _open(self, hello: koalad.Hello) -> None:
         try:
             self._context = _Context(self, self.environment, self._shell, self._mount, hello)
         except BatchError as error:
@@ -125,7 +127,7 @@ class SimKcm(Process):
             context, lambda welcome: self._session.sought(self.clock(), welcome, context.prerequisites.ready)
         )
 
-    def _welcomed(self, context: "_Context", react: Callable[[messages.Welcome], list[Any]]) -> None:
+    def _welcomed(self, context: "_Context", react: Callable[[kcm_messages.Welcome], list[Any]]) -> None:
         try:
             welcome = context.welcome()
         except BatchError as error:
@@ -176,7 +178,7 @@ class SimKcm(Process):
             context.executor.perform(action)
 
     def _observe_sent(self, message: Any) -> None:
-        if isinstance(message, messages.Event) and message.body["type"] == _CLEANED_UP:
+        if isinstance(message, kcm_messages.Event) and message.body["type"] == _CLEANED_UP:
             self.environment.observer.cleaned_up(message.body["tag"])
 
     def _send(self, message: Any) -> None:
@@ -203,9 +205,7 @@ class SimKcm(Process):
 class _Context:
     """The resources of a simulated KCM's session. Raises BatchError for a Hello that it cannot use."""
 
-    def __init__(
-        self, kcm: SimKcm, environment: Environment, shell: Shell, mount: Mount, hello: messages.Hello
-    ) -> None:
+    def __init__(self, kcm: SimKcm, environment: Environment, shell: Shell, mount: Mount, hello: koalad.Hello) -> None:
         self.config = startup.configured(hello)
         self._kcm, self._version = kcm, hello.version
         directories = Directories(SHARED, hello.instance, self.config.name, hello.epoch, mount)
@@ -239,7 +239,7 @@ class _Context:
     def show_life(self) -> None:
         self._directories.address_file.show_life()
 
-    def welcome(self) -> messages.Welcome:
+    def welcome(self) -> kcm_messages.Welcome:
         """Raises ClusterError `stale` for a KCM that was replaced."""
         error = self.prerequisites.seek(Addresses([self._kcm.environment.head.address], []), self.relay.port)
         description = self.prerequisites.description or Description("")

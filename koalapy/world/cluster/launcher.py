@@ -11,6 +11,7 @@ from koalapy_adapters.launcher import events as e
 from koalapy_adapters.launcher import journal
 from koalapy_adapters.launcher.machine import AT_ONCE, Machine, Settings
 from koalapy_adapters.launcher.space import Compiled
+from koalapy_adapters.messages import relay
 from koalapy_adapters.wrapper.attempt import Attempt
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
@@ -155,7 +156,7 @@ class SimLauncher(SimAgent):
                 _DOING[type(command)](self, command)
 
     def _send_to_kcm(self, command: e.Send) -> None:
-        self._send_message(messages.FromLauncher(messages.to_json(command.message)))
+        self._send_message(relay.FromLauncher(messages.to_json(command.message)))
 
     def _put(self, command: e.Queue) -> None:
         self._queue.extend(command.numbers)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from koalapy_adapters.messages import OpenStream, StreamReset
+from koalapy_adapters.messages.streams import OpenStream, StreamReset
 from koalapy_adapters.streams import MOST_STREAMS, StreamEnd, StreamName, unknown_stream
 
 from koalapy.world.cluster.environment import Environment

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Protocol
 
-from koalapy_adapters import messages as wire
+from koalapy_adapters.messages import files, kcm
 
 from koalapy.link.translate import reason_of
 from koalapy.model.commands import CollectOutput, OutputKind, SubmitAttempt
@@ -80,11 +80,11 @@ class Staging:
         data = content_of(path, self._job)
         digest = hashlib.sha256(data).hexdigest()
         self._link.ask(
-            lambda id: wire.Store(id, digest, len(data)), lambda answer: self._answered(answer, digest), data
+            lambda id: files.Store(id, digest, len(data)), lambda answer: self._answered(answer, digest), data
         )
 
     def _answered(self, answer: Any, digest: str) -> None:
-        if isinstance(answer, wire.Refused):
+        if isinstance(answer, kcm.Refused):
             self._refused(reason_of(answer.error))
         elif answer is not None:
             self._stored.append([self._paths[len(self._stored)], digest, _MODE])
@@ -136,10 +136,10 @@ class Collecting:
         if link is None:
             self._done(_NO_CLUSTER)
             return
-        link.ask(lambda id: wire.Stat(id, tag, [path]), self._answered)
+        link.ask(lambda id: files.Stat(id, tag, [path]), self._answered)
 
     def _answered(self, answer: Any) -> None:
-        if isinstance(answer, wire.Done):
+        if isinstance(answer, kcm.Done):
             if self._left[0] in answer.details:
                 path = self._left.pop(0)
                 self._receiver.collected(self._command, path, self._sources[0], answer.details[path])

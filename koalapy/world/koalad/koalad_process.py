@@ -5,7 +5,7 @@ from itertools import count
 from typing import Protocol
 
 from koalapy_adapters.clock import SleepWatch
-from koalapy_adapters.messages import Welcome
+from koalapy_adapters.messages.kcm import Welcome
 
 from koalapy.coallocation.restored_store import doubtful
 from koalapy.driver import Delivery, Driver, Recorder

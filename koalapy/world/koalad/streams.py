@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from koalapy_adapters.messages import OpenStream
+from koalapy_adapters.messages.streams import OpenStream
 from koalapy_adapters.streams import StreamEnd, StreamName, unknown_stream
 
 from koalapy.model.units import Duration, Instant

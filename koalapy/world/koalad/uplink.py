@@ -6,15 +6,10 @@ from random import Random
 from typing import Any, Protocol
 
 from koalapy_adapters.frames import Chunk
-from koalapy_adapters.messages import (
-    FROM_KCM,
-    MessageError,
-    StreamReset,
-    StreamState,
-    Welcome,
-    from_json,
-    to_json,
-)
+from koalapy_adapters.messages import FROM_KCM, from_json, to_json
+from koalapy_adapters.messages.fields import MessageError
+from koalapy_adapters.messages.kcm import Welcome
+from koalapy_adapters.messages.streams import StreamReset, StreamState
 from koalapy_adapters.streams import frame_of_json, frame_to_json
 
 import koalapy

@@ -6,7 +6,8 @@ import pytest
 from koalapy_adapters.frames import MAX_CHUNK, Chunk
 from koalapy_adapters.kcm.state.actions import Send, SendChunk, SendToWrapper, StreamFrameReceived
 from koalapy_adapters.kcm.stream_routes import StreamRoutes as KcmRoutes
-from koalapy_adapters.messages import MessageError, OpenStream, StreamChunk, StreamReset, StreamState
+from koalapy_adapters.messages.fields import MessageError
+from koalapy_adapters.messages.streams import OpenStream, StreamChunk, StreamReset, StreamState
 from koalapy_adapters.streams import as_frame, frame_of_json, frame_to_json
 from koalapy_adapters.wrapper.stream_routes import StreamRoutes as WrapperRoutes
 

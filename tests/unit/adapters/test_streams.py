@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koalapy_adapters.frames import MAX_CHUNK, Chunk
-from koalapy_adapters.messages import OpenStream, StreamReset, StreamState, is_sound
+from koalapy_adapters.messages import is_sound
+from koalapy_adapters.messages.streams import OpenStream, StreamReset, StreamState
 from koalapy_adapters.streams import WINDOW, StreamEnd, StreamName
 
 SECOND = 1_000_000

@@ -15,7 +15,7 @@ from koalapy_adapters.kcm.execution.parallel_environment import UNANSWERED, Para
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.state import actions as do
-from koalapy_adapters.messages import ClusterConfig
+from koalapy_adapters.messages.koalad import ClusterConfig
 
 from koalapy.doctor.examiner import launcher_environment_message
 from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of

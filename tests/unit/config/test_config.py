@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from koalapy_adapters.messages import ClusterConfig
+from koalapy_adapters.messages.koalad import ClusterConfig
 
 from koalapy.config import (
     Command,

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
-from koalapy_adapters import messages as wire
 from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.protocol import Channel, Lines
 from koalapy_adapters.examination import probe_program as program
 from koalapy_adapters.examination.protocol import Lowest
-from koalapy_adapters.messages import BatchStatus
+from koalapy_adapters.messages import kcm
+from koalapy_adapters.messages.kcm import BatchStatus
 from typer.testing import CliRunner
 
 from koalapy.cli.main import app
@@ -147,7 +147,7 @@ def test_a_job_without_a_report_is_judged_by_how_it_ended(status: int | None, co
 def test_the_exit_status_reports_where_no_file_can() -> None:
     ended = BatchStatus(TAG, "1", 0, "ended", exit_status=program.OURS + program.NOT_SEEN + program.NO_RELAY)
     assert probe_job._mistakes_in_exit_status(ended) == program.NOT_SEEN | program.NO_RELAY
-    report = wire.Report(TAG, "1", "ended", [], ending="failed", exit_status=66, error={"words": "it lacks it"})
+    report = kcm.Report(TAG, "1", "ended", [], ending="failed", exit_status=66, error={"words": "it lacks it"})
     over = probe_job._is_over([BatchStatus(TAG, "1", 0, "running"), report])
     assert over is not None
     assert (over.exit_status, over.reason) == (66, "it lacks it")
@@ -166,7 +166,7 @@ def test_a_canary_that_ends_without_a_word_or_badly_is_a_failure() -> None:
         end_to_end_job._phase("at_barrier")([BatchStatus(TAG, "1", 0, "ended", "NonZeroExitCode", exit_status=3)])
     assert caught.value.reason.code == "wrapper_silent"
     with pytest.raises(Trouble) as caught:
-        end_to_end_job._check(wire.Report(TAG, "1", "ended", [], ending="killed", exit_status=137))
+        end_to_end_job._check(kcm.Report(TAG, "1", "ended", [], ending="killed", exit_status=137))
     assert caught.value.reason.code == "canary_ended"
 
 

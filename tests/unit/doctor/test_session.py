@@ -5,12 +5,13 @@ import queue
 import pytest
 from koalapy_adapters import messages as wire
 from koalapy_adapters.frames import Control, Decoder, encode
+from koalapy_adapters.messages import kcm, koalad
 
 from koalapy.doctor.kcm_session import Interrupted, KcmSession
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.identity import InstanceId
 
-WELCOME = wire.to_json(wire.Welcome(wire.PROTOCOL, "1", 0, "3.6", "fs0"))
+WELCOME = wire.to_json(kcm.Welcome(wire.PROTOCOL, "1", 0, "3.6", "fs0"))
 
 
 class FakeChannel:
@@ -61,10 +62,10 @@ def test_a_session_begins_with_hello_and_asks_for_measurements(session: KcmSessi
     channel.put(WELCOME)
     assert session.begin().host == "fs0"
     sent = [channel.sent.get(timeout=30) for _ in range(3)]
-    assert [type(each) for each in sent] == [wire.Hello, wire.Ping, wire.WatchCluster]
-    channel.put(wire.to_json(wire.Event(1, wire.to_json(wire.CleanedUp("tag", 5)))))
-    assert session.wait("tag", lambda bodies: list(bodies) or None, 30) == [wire.CleanedUp("tag", 5)]
-    assert channel.sent.get(timeout=30) == wire.Acknowledge(1)
+    assert [type(each) for each in sent] == [koalad.Hello, koalad.Ping, koalad.WatchCluster]
+    channel.put(wire.to_json(kcm.Event(1, wire.to_json(kcm.CleanedUp("tag", 5)))))
+    assert session.wait("tag", lambda bodies: list(bodies) or None, 30) == [kcm.CleanedUp("tag", 5)]
+    assert channel.sent.get(timeout=30) == koalad.Acknowledge(1)
     channel.incoming.put(b"")
     fails(session)
     assert session.end() == []
@@ -79,7 +80,7 @@ def test_a_lost_connection_is_reported_with_the_last_line_of_standard_error(
     error = fails(session)
     assert (error.code, error.message) == ("lost", "The connection to the head node was lost: The KCM broke.")
     with pytest.raises(TransientError, match="was lost: The KCM broke"):
-        session.ask(lambda id: wire.Diagnose(id, "head"))
+        session.ask(lambda id: koalad.Diagnose(id, "head"))
     assert session.end() == []
 
 

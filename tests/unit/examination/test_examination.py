@@ -16,8 +16,8 @@ from koalapy_adapters.examination.protocol import Environment, Lowest, Misnamed,
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem, load
 from koalapy_adapters.kcm.execution.job_spec import batch_settings
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
-from koalapy_adapters.messages import ClusterConfig
 from koalapy_adapters.messages.details import diagnosed
+from koalapy_adapters.messages.koalad import ClusterConfig
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 PARTITIONS = """\

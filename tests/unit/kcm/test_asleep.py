@@ -8,7 +8,9 @@ from koalapy_adapters.clock import SECOND, SleepWatch
 from koalapy_adapters.frames import Control, Decoder, encode
 from koalapy_adapters.kcm.koalad_streams import Streams
 from koalapy_adapters.kcm.loop import Kcm
-from koalapy_adapters.messages import Ping, Pong, from_json, to_json
+from koalapy_adapters.messages import from_json, to_json
+from koalapy_adapters.messages.kcm import Pong
+from koalapy_adapters.messages.koalad import Ping
 
 PING = encode(Control(to_json(Ping(1, 0))))
 

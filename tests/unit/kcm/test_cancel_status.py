@@ -21,7 +21,8 @@ from koalapy_adapters.kcm.state.poll_schedule import (
     CancelStatusSchedule,
     Debounce,
 )
-from koalapy_adapters.messages import Cancel, CleanedUp
+from koalapy_adapters.messages.kcm import CleanedUp
+from koalapy_adapters.messages.koalad import Cancel
 
 COMMAND = SECOND // 10  # the time that any command of the batch system takes
 

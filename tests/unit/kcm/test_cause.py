@@ -19,7 +19,8 @@ from koalapy_adapters.batch.protocol import (
 from koalapy_adapters.kcm.attempts.cause import PATIENCE
 from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.state import actions as do
-from koalapy_adapters.messages import Acknowledge, Cancel, Done, Event, Report
+from koalapy_adapters.messages.kcm import Done, Event, Report
+from koalapy_adapters.messages.koalad import Acknowledge, Cancel
 from koalapy_adapters.wrapper import failure_texts
 
 EXIT_143: dict[str, Any] = {"ending": "exited", "exit_status": 143, "error": {"code": "process_failed"}}

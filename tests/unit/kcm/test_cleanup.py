@@ -16,7 +16,9 @@ from kcm_machine import (
 from koalapy_adapters.batch.protocol import ENDED, RUNNING, JobStatus
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.attempt import failure
-from koalapy_adapters.messages import Cancel, Clean, CleanedUp, Done, Examine, Refused, Stop, Tags
+from koalapy_adapters.messages.kcm import CleanedUp, Done, Refused
+from koalapy_adapters.messages.koalad import Cancel, Clean, Examine, Tags
+from koalapy_adapters.messages.relay import Stop
 from koalapy_adapters.wrapper.liveness import until_ended
 
 OTHER = "kzzzzz000000001"  # of another store

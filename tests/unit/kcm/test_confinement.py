@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from koalapy_adapters import kcm
-from koalapy_adapters import messages as wire
 from koalapy_adapters.allocation import client, jobs, journal
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.errors import RequestError
@@ -15,7 +14,9 @@ from koalapy_adapters.kcm import confinement
 from koalapy_adapters.kcm.execution.queue_requests import requester
 from koalapy_adapters.kcm.session import KcmSession, Serve
 from koalapy_adapters.kcm.state.actions import Prepare, Send
-from koalapy_adapters.messages import ClusterConfig, Hello, Submit, Welcome
+from koalapy_adapters.messages import files, koalad, streams
+from koalapy_adapters.messages.kcm import Welcome
+from koalapy_adapters.messages.koalad import ClusterConfig, Hello, Submit
 
 T0 = 1_000 * SECOND
 TAG = "kabcde000000001"
@@ -55,10 +56,10 @@ def test_a_name_that_leads_elsewhere_is_refused(name: str, instance: str) -> Non
         (Submit(1, TAG, {"probe": {"addresses": [], "port": 0}}, PROGRAM), "`probe`"),
         (Submit(1, TAG, {"gpus": 1}, PROGRAM), "`gpus`"),
         (Submit(1, TAG, {}, {**PROGRAM, "sweep": {"sweep": 1}}), "`sweep`"),
-        (wire.OpenStream(TAG, 1, 0, 0, SECOND, "evil"), "a command of another site"),
-        (wire.Diagnose(1, "shared"), "Diagnose"),
-        (wire.TrustLauncher(TAG), "TrustLauncher"),
-        (wire.FeedSweep(1, [[1, 2]]), "FeedSweep"),
+        (streams.OpenStream(TAG, 1, 0, 0, SECOND, "evil"), "a command of another site"),
+        (koalad.Diagnose(1, "shared"), "Diagnose"),
+        (koalad.TrustLauncher(TAG), "TrustLauncher"),
+        (koalad.FeedSweep(1, [[1, 2]]), "FeedSweep"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
@@ -70,7 +71,7 @@ def test_what_could_start_a_process_that_is_not_isolated_is_refused(message: Any
 
 @pytest.mark.parametrize(
     "message",
-    [Submit(1, TAG, {}, {**PROGRAM, "sweep": {"sweep": 1}}), wire.TrustLauncher(TAG), wire.FeedSweep(1, [[1, 2]])],
+    [Submit(1, TAG, {}, {**PROGRAM, "sweep": {"sweep": 1}}), koalad.TrustLauncher(TAG), koalad.FeedSweep(1, [[1, 2]])],
     ids=lambda each: type(each).__name__,
 )
 def test_orders_about_launchers_are_taken_of_a_lender_that_isolates_nothing(message: Any) -> None:
@@ -108,10 +109,10 @@ def test_a_session_obeys_no_order_out_of_bounds_and_answers_it(lease: confinemen
     if lease is not None:
         (refused,) = [each.message for each in actions if isinstance(each, Send)]
         assert (refused.id, refused.error["code"]) == (4, "not_on_a_lease")
-        (reset,) = session.received(T0, wire.OpenStream(TAG, 1, 0, 0, SECOND, "evil"))
+        (reset,) = session.received(T0, streams.OpenStream(TAG, 1, 0, 0, SECOND, "evil"))
         assert (reset.message.stream, reset.message.code) == (1, "not_on_a_lease")
-        assert session.received(T0, wire.TrustLauncher(TAG)) == []
-    stat = wire.Stat(9, TAG, ["a"])
+        assert session.received(T0, koalad.TrustLauncher(TAG)) == []
+    stat = files.Stat(9, TAG, ["a"])
     assert session.received(T0, stat) == [Serve(stat)]
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.frames import Control, encode
-from koalapy_adapters.messages import PROTOCOL, Hello, Ping, to_json
+from koalapy_adapters.messages import PROTOCOL, to_json
+from koalapy_adapters.messages.koalad import Hello, Ping
 
 PIPE = subprocess.PIPE
 

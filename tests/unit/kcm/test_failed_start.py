@@ -7,7 +7,8 @@ from kcm_machine import T0, TAG, listed, measured, queued_machine, to_koalad
 from koalapy_adapters.batch.protocol import ENDED, NOT_STARTED, JobStatus
 from koalapy_adapters.kcm.attempts.monitor import RECORD_DELAYS, why_never_began
 from koalapy_adapters.kcm.state import actions as do
-from koalapy_adapters.messages import BatchStatus, Cancel, Report
+from koalapy_adapters.messages.kcm import BatchStatus, Report
+from koalapy_adapters.messages.koalad import Cancel
 
 DIRECTORY = "/home/me/.koala/abcde/" + TAG
 

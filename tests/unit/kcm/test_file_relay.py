@@ -23,16 +23,10 @@ from koalapy_adapters.kcm.state.actions import (
     WrapperPut,
     WrapperReported,
 )
-from koalapy_adapters.messages import (
-    RELAY_PROTOCOL,
-    Heartbeat,
-    PutKey,
-    RelayHello,
-    Release,
-    ReportMessage,
-    Stop,
-    from_json,
-)
+from koalapy_adapters.messages import from_json
+from koalapy_adapters.messages.kcm import PutKey
+from koalapy_adapters.messages.koalad import Release
+from koalapy_adapters.messages.relay import RELAY_PROTOCOL, Heartbeat, RelayHello, ReportMessage, Stop
 from koalapy_adapters.wrapper.relay.file_client import Exchanged, FileRelayClient
 from koalapy_adapters.wrapper.relay.handshake import Handshake, Opening, Welcomed
 

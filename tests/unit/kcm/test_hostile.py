@@ -23,7 +23,9 @@ from koalapy_adapters.kcm.shared_directory.attempt_dirs import Component, Direct
 from koalapy_adapters.kcm.shared_directory.cluster_files import SubmitWatermark
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.launcher import journal
-from koalapy_adapters.messages import details
+from koalapy_adapters.messages import details, koalad
+from koalapy_adapters.messages import fields as fields_messages
+from koalapy_adapters.messages import kcm as wire_kcm
 
 from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
 
@@ -86,13 +88,13 @@ def read_by_koalad(actions: list[Any]) -> list[Any]:
             (control,) = frames.Decoder().feed(frame)
             assert isinstance(control, frames.Control)
             message = wire.from_json(control.data, wire.FROM_KCM)
-            read.append(wire.from_json(message.body, wire.EVENTS) if isinstance(message, wire.Event) else message)
+            read.append(wire.from_json(message.body, wire.EVENTS) if isinstance(message, wire_kcm.Event) else message)
     return read
 
 
 def numbers(actions: list[Any]) -> list[int]:
     messages = [action.message for action in actions if isinstance(action, do.Send)]
-    return [message.number for message in messages if isinstance(message, wire.Event)]
+    return [message.number for message in messages if isinstance(message, wire_kcm.Event)]
 
 
 class Kcm:
@@ -102,11 +104,11 @@ class Kcm:
         self.machine: Machine = running_machine()
         self.events = 0
         for event in (
-            wire.Submit(2, LAUNCHER, {}, {"grace": 1.0, "sweep": {"sweep": SWEEP, "slots": 4}}),
+            koalad.Submit(2, LAUNCHER, {}, {"grace": 1.0, "sweep": {"sweep": SWEEP, "slots": 4}}),
             do.Prepared(LAUNCHER),
             do.JobSubmitted(LAUNCHER, "42"),
             do.WrapperConnected(LAUNCHER, clock),
-            wire.FeedSweep(SWEEP, [[1, 10]], True, [LAUNCHER]),
+            koalad.FeedSweep(SWEEP, [[1, 10]], True, [LAUNCHER]),
         ):
             self.handle(event)
         for kind in ("parameters_held", "pull_parameters"):
@@ -127,7 +129,7 @@ class Kcm:
 
     def receive(self, tag: str, data: Any) -> list[Any]:
         """Handle a message as the relay does; a MessageError ends that wrapper's connection."""
-        with contextlib.suppress(wire.MessageError):
+        with contextlib.suppress(fields_messages.MessageError):
             event = outcome(tag, wire.from_json(data))
             return self.handle(event) if event is not None else []
         return []
@@ -135,9 +137,9 @@ class Kcm:
     def must_work(self) -> None:
         """Assert that it still handles a valid job."""
         other = tag_of(InstanceId("abcde"), AttemptId(JobId(77), 0, 1))
-        self.handle(wire.Submit(3, other, {"processors": 1}, {"grace": 1.0}))
+        self.handle(koalad.Submit(3, other, {"processors": 1}, {"grace": 1.0}))
         self.handle(do.Prepared(other))
-        assert wire.Submitted(3, other, "43") in self.handle(do.JobSubmitted(other, "43"))
+        assert wire_kcm.Submitted(3, other, "43") in self.handle(do.JobSubmitted(other, "43"))
         (reported,) = self.receive(other, {"type": "report_message", "report": {**REPORT, "exit_status": 5}})
         assert (reported.tag, reported.exit_status) == (other, 5)
         read_by_koalad(self.machine.tick(T0 + 600 * SECOND))
@@ -152,7 +154,7 @@ def test_valid_messages_reach_koalad() -> None:
         "Report"
     ]
     kcm.receive(LAUNCHER, {"type": "from_launcher", "body": {"type": "results_reported", **SOUND["results_reported"]}})
-    assert any(isinstance(each, wire.ParametersEnded) for each in kcm.tick())
+    assert any(isinstance(each, wire_kcm.ParametersEnded) for each in kcm.tick())
 
 
 @given(st.lists(FRAMES, min_size=1, max_size=5), st.sampled_from([T0, 0, 1 << 53, -(1 << 53)]))
@@ -182,7 +184,7 @@ def test_results_with_long_host_names_fit_into_their_events() -> None:
     for start in range(0, 1500, 500):
         ended = {"type": "results_reported", "number": 1 + start, "results": rows[start : start + 500]}
         sent = kcm.receive(LAUNCHER, {"type": "from_launcher", "body": ended})
-    (done,) = [each for each in sent if isinstance(each, wire.ParametersEnded)]
+    (done,) = [each for each in sent if isinstance(each, wire_kcm.ParametersEnded)]
     assert len(done.results) == 1500
 
 
@@ -224,7 +226,7 @@ def test_garbage_in_exit_record_and_start_lock_affects_no_other_attempt(
         (directory / "start-lock").write_bytes(as_file(start_lock))
     statuses = shared.inspect([TAG, other])
     assert statuses[other].record == REPORT
-    described = wire.from_json(wire.to_json(wire.Done(1, details=shared.examine([TAG, other])))).details
+    described = wire.from_json(wire.to_json(wire_kcm.Done(1, details=shared.examine([TAG, other])))).details
     assert details.examined(described)[other].ended
     kcm = Kcm()
     kcm.handle(do.WrapperConnected(TAG, clock))

@@ -6,7 +6,7 @@ from koalapy_adapters.batch.protocol import BatchJob
 from koalapy_adapters.kcm.execution.job_spec import SharedJobSpec, batch_job
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.state import actions as do
-from koalapy_adapters.messages import ClusterConfig
+from koalapy_adapters.messages.koalad import ClusterConfig
 
 from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
 

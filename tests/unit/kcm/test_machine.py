@@ -26,15 +26,9 @@ from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state import poll_schedule
 from koalapy_adapters.kcm.state.attempt import failure
-from koalapy_adapters.messages import (
-    Acknowledge,
-    Cancel,
-    CleanedUp,
-    Done,
-    Refused,
-    Stop,
-    Submitted,
-)
+from koalapy_adapters.messages.kcm import CleanedUp, Done, Refused, Submitted
+from koalapy_adapters.messages.koalad import Acknowledge, Cancel
+from koalapy_adapters.messages.relay import Stop
 
 
 class TestSubmit:

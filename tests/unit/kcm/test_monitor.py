@@ -22,20 +22,8 @@ from koalapy_adapters.batch.protocol import ENDED, LOST, QUEUED, RUNNING, SUSPEN
 from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.attempt import LOOKS
-from koalapy_adapters.messages import (
-    Acknowledge,
-    BatchStatus,
-    Cancel,
-    CleanedUp,
-    Done,
-    Forget,
-    Measured,
-    PutKey,
-    Refused,
-    Release,
-    Report,
-    WatchCluster,
-)
+from koalapy_adapters.messages.kcm import BatchStatus, CleanedUp, Done, Measured, PutKey, Refused, Report
+from koalapy_adapters.messages.koalad import Acknowledge, Cancel, Forget, Release, WatchCluster
 
 from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
 

@@ -7,7 +7,7 @@ import pytest
 from koalapy_adapters.kcm.execution.operations import Operations
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.state import actions as do
-from koalapy_adapters.messages import ClusterConfig
+from koalapy_adapters.messages.koalad import ClusterConfig
 
 TAG = "kabcde000000001"
 

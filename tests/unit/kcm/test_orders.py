@@ -11,21 +11,9 @@ from koalapy_adapters.batch.protocol import ENDED, QUEUED, RUNNING, Capacity, Jo
 from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.attempt import failure
-from koalapy_adapters.messages import (
-    Acknowledge,
-    BatchStatus,
-    Cancel,
-    CleanedUp,
-    ClusterConfig,
-    Done,
-    Event,
-    Hello,
-    Refused,
-    Report,
-    Submit,
-    Submitted,
-    from_json,
-)
+from koalapy_adapters.messages import from_json
+from koalapy_adapters.messages.kcm import BatchStatus, CleanedUp, Done, Event, Refused, Report, Submitted
+from koalapy_adapters.messages.koalad import Acknowledge, Cancel, ClusterConfig, Hello, Submit
 
 TAGS = ("kabcde000000001", "kabcde000000002")
 ERROR = failure("trouble", "transient", "Trouble.")

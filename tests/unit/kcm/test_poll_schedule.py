@@ -20,7 +20,7 @@ from koalapy_adapters.kcm.state.poll_schedule import (
     PollBudget,
     PollSchedule,
 )
-from koalapy_adapters.messages import Acknowledge, Submit
+from koalapy_adapters.messages.koalad import Acknowledge, Submit
 
 from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
 

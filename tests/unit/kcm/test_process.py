@@ -14,35 +14,11 @@ import pytest
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.frames import Chunk, Control
 from koalapy_adapters.kcm.shared_directory.pushed_files import compiled_path, write_compiled
-from koalapy_adapters.messages import (
-    PROTOCOL,
-    Cancel,
-    Clean,
-    CleanedUp,
-    Done,
-    Examine,
-    Fetch,
-    Fetched,
-    Forget,
-    Hello,
-    Measured,
-    Ping,
-    Pong,
-    PutKey,
-    Refused,
-    RelayChallenge,
-    RelayHello,
-    RelayProof,
-    RelayWelcome,
-    Release,
-    ReportMessage,
-    Stat,
-    Stop,
-    Store,
-    Submitted,
-    Tags,
-    Welcome,
-)
+from koalapy_adapters.messages import PROTOCOL
+from koalapy_adapters.messages.files import Fetch, Stat, Store
+from koalapy_adapters.messages.kcm import CleanedUp, Done, Fetched, Measured, Pong, PutKey, Refused, Submitted, Welcome
+from koalapy_adapters.messages.koalad import Cancel, Clean, Examine, Forget, Hello, Ping, Release, Tags
+from koalapy_adapters.messages.relay import RelayChallenge, RelayHello, RelayProof, RelayWelcome, ReportMessage, Stop
 from koalapy_adapters.wrapper.relay.handshake import Handshake
 
 INSTANCE = far.INSTANCE

@@ -10,21 +10,10 @@ import kcm_connection as far
 import pytest
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.contract.dialogue import program
-from koalapy_adapters.messages import (
-    RELAY_PROTOCOL,
-    Cancel,
-    Done,
-    FeedSweep,
-    Forget,
-    ParametersEnded,
-    PutKey,
-    RelayHello,
-    RelayProof,
-    Release,
-    Submit,
-    Submitted,
-    to_json,
-)
+from koalapy_adapters.messages import to_json
+from koalapy_adapters.messages.kcm import Done, ParametersEnded, PutKey, Submitted
+from koalapy_adapters.messages.koalad import Cancel, FeedSweep, Forget, Release, Submit
+from koalapy_adapters.messages.relay import RELAY_PROTOCOL, RelayHello, RelayProof
 
 from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
 

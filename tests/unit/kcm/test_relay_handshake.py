@@ -11,16 +11,9 @@ from koalapy_adapters import handshake, proofs
 from koalapy_adapters.channel import MAX_CLEAR, Channel
 from koalapy_adapters.frames import MAX_CONTROL, FrameError
 from koalapy_adapters.kcm.relay.authentication import Accounts, Admitted, Authenticator, Challenged
-from koalapy_adapters.messages import (
-    RELAY_PROTOCOL,
-    RelayChallenge,
-    RelayHello,
-    RelayProof,
-    RelayWelcome,
-    Release,
-    Stop,
-    to_json,
-)
+from koalapy_adapters.messages import to_json
+from koalapy_adapters.messages.koalad import Release
+from koalapy_adapters.messages.relay import RELAY_PROTOCOL, RelayChallenge, RelayHello, RelayProof, RelayWelcome, Stop
 from koalapy_adapters.wrapper.relay.handshake import Answer, Handshake, Opening, Welcomed
 
 TAG, OTHER = "kabcde000000001", "kabcde000000002"

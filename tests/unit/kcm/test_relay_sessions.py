@@ -8,7 +8,9 @@ from koalapy_adapters.kcm.relay import sessions as relay
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
 from koalapy_adapters.kcm.relay.sessions import BEAT, PROOF_WITHIN, SILENCE, Connection, Connections, End, Pass, Send
 from koalapy_adapters.kcm.state.actions import WrapperConnected, WrapperDisconnected, WrapperPut
-from koalapy_adapters.messages import Heartbeat, PutKey, RelayChallenge, RelayWelcome, to_json
+from koalapy_adapters.messages import to_json
+from koalapy_adapters.messages.kcm import PutKey
+from koalapy_adapters.messages.relay import Heartbeat, RelayChallenge, RelayWelcome
 from koalapy_adapters.wrapper.relay.handshake import Answer, Handshake
 
 TAG, TOKEN, SECRET = "kabcde00000001", "secret", "5" * 64

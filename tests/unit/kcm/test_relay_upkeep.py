@@ -17,7 +17,9 @@ from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.shared_directory.cluster_files import RelayAddressFile
 from koalapy_adapters.kcm.shared_directory.errors import Stale
 from koalapy_adapters.kcm.state.actions import OtherVersion
-from koalapy_adapters.messages import RELAY_PROTOCOL, MessageError, from_json
+from koalapy_adapters.messages import from_json
+from koalapy_adapters.messages.fields import MessageError
+from koalapy_adapters.messages.relay import RELAY_PROTOCOL
 from koalapy_adapters.wrapper.relay.address import RelayAddress, read_relay_address
 
 TAG = "kabcde000000001"

@@ -5,7 +5,9 @@ from koalapy_adapters.clock import SECOND
 from koalapy_adapters.errors import ClusterError
 from koalapy_adapters.kcm.session import SILENCE, KcmSession, Open, SeekAgain, Serve
 from koalapy_adapters.kcm.state.actions import Prepare, Quit, Send
-from koalapy_adapters.messages import ClusterConfig, Hello, Ping, Pong, Stat, Submit, Welcome
+from koalapy_adapters.messages.files import Stat
+from koalapy_adapters.messages.kcm import Pong, Welcome
+from koalapy_adapters.messages.koalad import ClusterConfig, Hello, Ping, Submit
 
 T0 = 1_000 * SECOND
 POLL = 7

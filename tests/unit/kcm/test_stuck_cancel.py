@@ -21,7 +21,8 @@ from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.attempts.monitor import SILENT
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.attempt import failure
-from koalapy_adapters.messages import Acknowledge, Cancel, CleanedUp, Event, Stuck
+from koalapy_adapters.messages.kcm import CleanedUp, Event, Stuck
+from koalapy_adapters.messages.koalad import Acknowledge, Cancel
 
 REFUSED = dict(failure("refused", "cluster", "No."), command="qdel -f 41", words="koala has not the privileges")
 

@@ -10,7 +10,7 @@ from koalapy_adapters.errors import ClusterError, RequestError, Result
 from koalapy_adapters.kcm.execution.batch_system import BatchSystem
 from koalapy_adapters.kcm.execution.subprocess_runner import Ran
 from koalapy_adapters.kcm.state import actions as do
-from koalapy_adapters.messages import Cancel, SetSuspended
+from koalapy_adapters.messages.koalad import Cancel, SetSuspended
 
 SUSPEND, RESUME = do.SuspendJob(TAG, "41", True), do.SuspendJob(TAG, "41", False)
 

@@ -10,35 +10,38 @@ from koalapy_adapters.kcm.attempts.machine import Machine
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.attempt import failure
 from koalapy_adapters.kcm.sweeps.results import GATHER, ROWS
-from koalapy_adapters.messages import (
-    Acknowledge,
-    Cancel,
+from koalapy_adapters.messages import from_json, to_json
+from koalapy_adapters.messages.kcm import (
     CleanedUp,
     Event,
-    FeedParameters,
-    FeedSweep,
-    Forget,
     LaunchersSeen,
     LauncherSuspected,
-    LauncherTrusted,
-    NodeSuspected,
     ParametersEnded,
-    ParametersGivenUp,
-    ParametersHeld,
     ParametersReturned,
     ParametersWanted,
+    Report,
+)
+from koalapy_adapters.messages.koalad import (
+    Acknowledge,
+    Cancel,
+    FeedSweep,
+    Forget,
+    RecallParameters,
+    Submit,
+    TrustLauncher,
+)
+from koalapy_adapters.messages.launcher import (
+    FeedParameters,
+    LauncherTrusted,
+    NodeSuspected,
+    ParametersGivenUp,
+    ParametersHeld,
     ProgressReported,
     PullParameters,
-    RecallParameters,
-    Report,
     ResultsCommitted,
     ResultsReported,
-    Submit,
-    ToLauncher,
-    TrustLauncher,
-    from_json,
-    to_json,
 )
+from koalapy_adapters.messages.relay import ToLauncher
 
 from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
 

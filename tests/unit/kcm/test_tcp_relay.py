@@ -21,7 +21,10 @@ from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
 from koalapy_adapters.kcm.relay.sessions import MAX_STRANGERS, MAX_STRANGERS_OF_ONE
 from koalapy_adapters.kcm.relay.tcp import MAX_BACKLOG, MOST_CHUNKS, Relay
 from koalapy_adapters.kcm.state.actions import WrapperConnected, WrapperDisconnected, WrapperPut
-from koalapy_adapters.messages import RELAY_PROTOCOL, PutKey, RelayHello, Release, Stop, to_json
+from koalapy_adapters.messages import to_json
+from koalapy_adapters.messages.kcm import PutKey
+from koalapy_adapters.messages.koalad import Release
+from koalapy_adapters.messages.relay import RELAY_PROTOCOL, RelayHello, Stop
 from koalapy_adapters.wrapper.relay.handshake import Answer, Handshake
 
 TAG, TOKEN, SECRET = "kabcde00000001", "secret", "5" * 64

@@ -18,7 +18,8 @@ import pytest
 from koalapy_adapters import layout, messages
 from koalapy_adapters.host import descendants
 from koalapy_adapters.launcher import journal
-from koalapy_adapters.messages import (
+from koalapy_adapters.messages import relay as relay_messages
+from koalapy_adapters.messages.launcher import (
     FeedParameters,
     LauncherTrusted,
     NodeSuspected,
@@ -28,8 +29,8 @@ from koalapy_adapters.messages import (
     PullParameters,
     ResultsCommitted,
     ResultsReported,
-    ToLauncher,
 )
+from koalapy_adapters.messages.relay import ToLauncher
 from koalapy_adapters.ranges import numbers_of, ranges_of
 
 Await = Callable[..., Any]
@@ -619,7 +620,7 @@ def stands_still(pid: int) -> bool:
 
 def from_launcher(relay: Any, attempt: Any, kind: str) -> dict[str, Any]:
     def wanted(said: Any) -> bool:
-        return isinstance(said, messages.FromLauncher) and said.body["type"] == kind
+        return isinstance(said, relay_messages.FromLauncher) and said.body["type"] == kind
 
     return dict(relay.await_message(attempt.tag, wanted).body)
 

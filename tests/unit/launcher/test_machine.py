@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.launcher import events as e
 from koalapy_adapters.launcher.machine import Machine, Settings
-from koalapy_adapters.messages import (
+from koalapy_adapters.messages.launcher import (
     FeedParameters,
     LauncherTrusted,
     NodeSuspected,

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 from koalapy_adapters import messages as wire
+from koalapy_adapters.messages import fields as fields_messages
+from koalapy_adapters.messages import kcm, koalad
 
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
@@ -67,8 +69,8 @@ def forget_of(attempt: AttemptId = ATTEMPT) -> ForgetAttempt:
     return ForgetAttempt(cluster="vu", attempt=attempt)
 
 
-def event_of(number: int, body: Any | None = None) -> wire.Event:
-    return wire.Event(number, wire.to_json(body or wire.BatchStatus(TAG, "17", NOW, "queued")))
+def event_of(number: int, body: Any | None = None) -> kcm.Event:
+    return kcm.Event(number, wire.to_json(body or kcm.BatchStatus(TAG, "17", NOW, "queued")))
 
 
 def came(*fields: Any, **named: Any) -> Delivery:
@@ -94,21 +96,21 @@ def test_hello_states_the_sender_and_what_may_live_there(dialogue: KcmConversati
     hello, ping = dialogue.hello(NOW), dialogue.ping(NOW)
     assert (hello.epoch, hello.instance, hello.version, hello.clock) == (EPOCH, OURS, "1.2.3", NOW)
     assert hello.known == [[TAG, "17"], [tag_of(OURS, OTHER), ""]]
-    assert wire.ClusterConfig(**hello.cluster) == wire.ClusterConfig("vu", "slurm")
-    assert ping == wire.Ping(1, NOW)
+    assert koalad.ClusterConfig(**hello.cluster) == koalad.ClusterConfig("vu", "slurm")
+    assert ping == koalad.Ping(1, NOW)
 
 
 def test_a_welcome_connects_the_cluster(dialogue: KcmConversation) -> None:
     dialogue.hello(NOW)
-    welcome = wire.Welcome(1, "1", NOW, "3.6", "fs0", "slurm 24")
+    welcome = kcm.Welcome(1, "1", NOW, "3.6", "fs0", "slurm 24")
     arrived = dialogue.received(NOW, welcome)
     assert delivered(arrived) == (came((ClusterConnected(cluster="vu", version="slurm 24"),)),)
     assert arrived.answer == Accepted("fs0", "slurm 24")
 
 
 def test_a_welcome_may_come_from_a_batch_system_that_is_down(dialogue: KcmConversation) -> None:
-    error = dict(wire.Failure("down", "cluster", "It is down.")._asdict())
-    (delivery,) = delivered(dialogue.received(NOW, wire.Welcome(1, "1", NOW, "3.6", "fs0", error=error)))
+    error = dict(kcm.Failure("down", "cluster", "It is down.")._asdict())
+    (delivery,) = delivered(dialogue.received(NOW, kcm.Welcome(1, "1", NOW, "3.6", "fs0", error=error)))
     failed = MeasurementFailed(cluster="vu", reason=Reason("down", "cluster", "It is down."))
     assert delivery.events == (ClusterConnected(cluster="vu", version=""), failed)
 
@@ -137,8 +139,8 @@ def test_a_duplicate_is_acknowledged_again_once_it_is_committed_and_no_sooner(di
     for number in (1, 2, 3):
         assert dialogue.received(NOW, event_of(number)).messages == ()
     assert dialogue.received(NOW, event_of(2)).messages == ()
-    assert dialogue.acknowledge(EPOCH, 2).messages == (wire.Acknowledge(2),)
-    assert dialogue.received(NOW, event_of(1)).messages == (wire.Acknowledge(2),)
+    assert dialogue.acknowledge(EPOCH, 2).messages == (koalad.Acknowledge(2),)
+    assert dialogue.received(NOW, event_of(1)).messages == (koalad.Acknowledge(2),)
     assert dialogue.received(NOW, event_of(3)).messages == ()
 
 
@@ -156,8 +158,8 @@ def test_what_another_session_committed_is_nothing_to_this_kcm(dialogue: KcmConv
 
 
 def test_an_event_that_cannot_be_understood_is_reported(dialogue: KcmConversation) -> None:
-    with pytest.raises(wire.MessageError):
-        dialogue.received(NOW, wire.Event(1, {"type": "surprise"}))
+    with pytest.raises(fields_messages.MessageError):
+        dialogue.received(NOW, kcm.Event(1, {"type": "surprise"}))
     assert reported(dialogue, 1)
 
 
@@ -167,12 +169,12 @@ def test_an_event_that_cannot_be_understood_is_reported(dialogue: KcmConversatio
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
-        (wire.Measured(NOW, 8, 4, 2, 2, 0, [TAG], [], []), ClusterMeasured),
-        (wire.MeasureFailed(NOW, {"code": "down"}), MeasurementFailed),
-        (wire.BatchStatus(TAG, "17", NOW, "running"), BatchStatusSeen),
-        (wire.Report(TAG, "17", "at_barrier", [["n1", "10.0.0.1", 2]]), WrapperReported),
-        (wire.CleanedUp(TAG, NOW), AttemptCleanedUp),
-        (wire.Stuck(TAG, NOW, {"code": "stuck"}), AttemptStuck),
+        (kcm.Measured(NOW, 8, 4, 2, 2, 0, [TAG], [], []), ClusterMeasured),
+        (kcm.MeasureFailed(NOW, {"code": "down"}), MeasurementFailed),
+        (kcm.BatchStatus(TAG, "17", NOW, "running"), BatchStatusSeen),
+        (kcm.Report(TAG, "17", "at_barrier", [["n1", "10.0.0.1", 2]]), WrapperReported),
+        (kcm.CleanedUp(TAG, NOW), AttemptCleanedUp),
+        (kcm.Stuck(TAG, NOW, {"code": "stuck"}), AttemptStuck),
     ],
 )
 def test_every_kind_of_event_has_its_translation(dialogue: KcmConversation, body: Any, kind: type) -> None:
@@ -181,15 +183,15 @@ def test_every_kind_of_event_has_its_translation(dialogue: KcmConversation, body
 
 
 def test_what_another_store_runs_there_is_acknowledged_and_no_more(dialogue: KcmConversation) -> None:
-    body = wire.CleanedUp(tag_of(InstanceId("zzzzz"), ATTEMPT), NOW)
+    body = kcm.CleanedUp(tag_of(InstanceId("zzzzz"), ATTEMPT), NOW)
     assert delivered(dialogue.received(NOW, event_of(1, body))) == (came(acknowledge=("vu", EPOCH, 1)),)
 
 
 def test_a_key_goes_to_whoever_passes_keys_on(dialogue: KcmConversation) -> None:
-    arrived = dialogue.received(NOW, wire.PutKey(TAG, "port", "1"))
+    arrived = dialogue.received(NOW, kcm.PutKey(TAG, "port", "1"))
     assert arrived == Reaction(commands=(PutKey(ATTEMPT, "port", "1"),))
-    assert dialogue.received(NOW, wire.PutKey("no-tag", "port", "1")) == Reaction()
-    assert dialogue.put_key(ATTEMPT, "port", "1").messages == (wire.PutKey(TAG, "port", "1"),)
+    assert dialogue.received(NOW, kcm.PutKey("no-tag", "port", "1")) == Reaction()
+    assert dialogue.put_key(ATTEMPT, "port", "1").messages == (kcm.PutKey(TAG, "port", "1"),)
 
 
 def test_instants_are_of_our_clock(dialogue: KcmConversation) -> None:
@@ -197,9 +199,9 @@ def test_instants_are_of_our_clock(dialogue: KcmConversation) -> None:
     dialogue.hello(NOW)
     dialogue.ping(NOW)
     later = Instant(NOW + SECOND)
-    dialogue.received(later, wire.Pong(1, NOW + ahead + SECOND // 2, 0.25))
+    dialogue.received(later, kcm.Pong(1, NOW + ahead + SECOND // 2, 0.25))
     assert dialogue.cost == 0.25
-    body = wire.BatchStatus(TAG, "17", NOW + ahead, "running", silent_since=NOW + ahead - SECOND)
+    body = kcm.BatchStatus(TAG, "17", NOW + ahead, "running", silent_since=NOW + ahead - SECOND)
     (delivery,) = delivered(dialogue.received(later, event_of(1, body)))
     (seen,) = delivery.events
     assert isinstance(seen, BatchStatusSeen)
@@ -213,7 +215,7 @@ def test_a_submit_is_sent_once_and_confirmed_by_its_answer(dialogue: KcmConversa
     (message,) = dialogue.send(3, submit_of(), True).messages
     assert (message.id, message.tag, message.doubt) == (3, TAG, True)
     assert dialogue.send(3, submit_of(), True) == Reaction()
-    answer = wire.Submitted(3, TAG, "17")
+    answer = kcm.Submitted(3, TAG, "17")
     submitted = AttemptSubmitted(cluster="vu", attempt=ATTEMPT, batch_id="17")
     assert delivered(dialogue.received(NOW, answer)) == (came((submitted,), (3,)),)
     assert delivered(dialogue.received(NOW, answer)) == ()
@@ -221,7 +223,7 @@ def test_a_submit_is_sent_once_and_confirmed_by_its_answer(dialogue: KcmConversa
 
 def test_a_refused_submit_has_failed(dialogue: KcmConversation) -> None:
     dialogue.send(3, submit_of(), False)
-    refused = wire.Refused(3, dict(wire.Failure("no_queue", "request", "No queue.")._asdict()))
+    refused = kcm.Refused(3, dict(kcm.Failure("no_queue", "request", "No queue.")._asdict()))
     failed = SubmissionFailed(cluster="vu", attempt=ATTEMPT, reason=Reason("no_queue", "request", "No queue."))
     assert delivered(dialogue.received(NOW, refused)) == (came((failed,), (3,)),)
 
@@ -229,20 +231,20 @@ def test_a_refused_submit_has_failed(dialogue: KcmConversation) -> None:
 def test_a_release_is_confirmed_when_it_is_done(dialogue: KcmConversation) -> None:
     (message,) = dialogue.send(3, release_of(), False).messages
     assert (message.id, message.tag) == (3, TAG)
-    assert delivered(dialogue.received(NOW, wire.Done(3))) == (came(confirmed=(3,)),)
+    assert delivered(dialogue.received(NOW, kcm.Done(3))) == (came(confirmed=(3,)),)
 
 
 def test_an_attempt_is_forgotten_when_its_directory_is_removed(dialogue: KcmConversation) -> None:
     (message,) = dialogue.send(3, forget_of(), False).messages
     assert (message.id, message.tag) == (3, TAG)
     forgotten = AttemptForgotten(cluster="vu", attempt=ATTEMPT)
-    assert delivered(dialogue.received(NOW, wire.Done(3))) == (came((forgotten,), (3,)),)
+    assert delivered(dialogue.received(NOW, kcm.Done(3))) == (came((forgotten,), (3,)),)
 
 
 def test_a_refusal_to_forget_is_reported(dialogue: KcmConversation) -> None:
     dialogue.send(3, forget_of(), False)
-    failure = dict(wire.Failure("bad_tag", "ours", "That is no tag.")._asdict())
-    (delivery,) = delivered(dialogue.received(NOW, wire.Refused(3, failure)))
+    failure = dict(kcm.Failure("bad_tag", "ours", "That is no tag.")._asdict())
+    (delivery,) = delivered(dialogue.received(NOW, kcm.Refused(3, failure)))
     assert delivery.confirmed == (3,)
     (event,) = delivery.events
     assert isinstance(event, AttemptForgotten)
@@ -255,30 +257,30 @@ def test_a_cancel_is_confirmed_when_nothing_is_left(dialogue: KcmConversation) -
     commands: list[Any] = [submit_of(), release_of(), cancel_of(), forget_of(), submit_of(OTHER)]
     for number, command in enumerate(commands, 1):
         assert dialogue.send(number, command, False).messages
-    assert delivered(dialogue.received(NOW, wire.Done(3))) == ()
-    (delivery,) = delivered(dialogue.received(NOW, event_of(1, wire.CleanedUp(TAG, NOW))))
+    assert delivered(dialogue.received(NOW, kcm.Done(3))) == ()
+    (delivery,) = delivered(dialogue.received(NOW, event_of(1, kcm.CleanedUp(TAG, NOW))))
     assert delivery == came((AttemptCleanedUp(cluster="vu", attempt=ATTEMPT),), (1, 2, 3), ("vu", EPOCH, 1))
-    assert delivered(dialogue.received(NOW, wire.Submitted(1, TAG, "17"))) == ()
+    assert delivered(dialogue.received(NOW, kcm.Submitted(1, TAG, "17"))) == ()
     forgotten = AttemptForgotten(cluster="vu", attempt=ATTEMPT)
-    assert delivered(dialogue.received(NOW, wire.Done(4))) == (came((forgotten,), (4,)),)
-    assert delivered(dialogue.received(NOW, wire.Submitted(5, "", "18"))) != ()
+    assert delivered(dialogue.received(NOW, kcm.Done(4))) == (came((forgotten,), (4,)),)
+    assert delivered(dialogue.received(NOW, kcm.Submitted(5, "", "18"))) != ()
 
 
 def test_a_refused_cancel_is_not_confirmed(dialogue: KcmConversation) -> None:
     dialogue.send(3, cancel_of(), False)
-    (refusal,) = dialogue.received(NOW, wire.Refused(3, {"code": "down"})).commands
+    (refusal,) = dialogue.received(NOW, kcm.Refused(3, {"code": "down"})).commands
     assert isinstance(refusal, LogRefusal)
     assert refusal.command == cancel_of()
 
 
 def test_a_refused_release_is_done_with(dialogue: KcmConversation) -> None:
     dialogue.send(3, release_of(), False)
-    arrived = dialogue.received(NOW, wire.Refused(3, {"code": "attempt_over"}))
+    arrived = dialogue.received(NOW, kcm.Refused(3, {"code": "attempt_over"}))
     assert delivered(arrived) == (came(confirmed=(3,)),)
 
 
 def test_answers_to_nothing_are_nothing(dialogue: KcmConversation) -> None:
-    for answer in (wire.Submitted(9, TAG, "17"), wire.Done(9), wire.Refused(9, {}), wire.Pong(9, 0)):
+    for answer in (kcm.Submitted(9, TAG, "17"), kcm.Done(9), kcm.Refused(9, {}), kcm.Pong(9, 0)):
         assert delivered(dialogue.received(NOW, answer)) == ()
 
 
@@ -316,7 +318,7 @@ def test_what_cannot_be_staged_again_may_be_there(dialogue: KcmConversation) -> 
     (message,) = arrived.messages
     assert message.doubt
     assert message.staged
-    (delivery,) = delivered(dialogue.received(NOW, wire.Refused(3, {"code": "no_staged_file"})))
+    (delivery,) = delivered(dialogue.received(NOW, kcm.Refused(3, {"code": "no_staged_file"})))
     assert delivery.events == (SubmissionFailed(cluster="vu", attempt=ATTEMPT, reason=GONE),)
 
 
@@ -326,7 +328,7 @@ def test_what_cannot_be_staged_again_may_be_there(dialogue: KcmConversation) -> 
 def test_old_pings_are_forgotten(dialogue: KcmConversation) -> None:
     for _ in range(30):
         dialogue.ping(NOW)
-    dialogue.received(NOW, wire.Pong(1, NOW + 3600 * SECOND))
+    dialogue.received(NOW, kcm.Pong(1, NOW + 3600 * SECOND))
     assert dialogue._offset.ahead == 0
-    dialogue.received(NOW, wire.Pong(30, NOW + 3600 * SECOND))
+    dialogue.received(NOW, kcm.Pong(30, NOW + 3600 * SECOND))
     assert dialogue._offset.ahead == 3600 * SECOND

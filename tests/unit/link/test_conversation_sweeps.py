@@ -2,6 +2,7 @@
 
 import pytest
 from koalapy_adapters import messages as wire
+from koalapy_adapters.messages import fields, kcm, koalad
 
 from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Deliver, KcmConversation, Opening
@@ -34,13 +35,13 @@ def dialogue() -> KcmConversation:
         Cluster(name="vu", instance=OURS, config={"name": "vu", "batch": "slurm"}), Opening(epoch=5, version="0")
     )
     dialogue.hello(NOW)
-    dialogue.received(NOW, wire.Welcome(wire.PROTOCOL, "0", NOW + AHEAD, "3.11", "head"))
+    dialogue.received(NOW, kcm.Welcome(wire.PROTOCOL, "0", NOW + AHEAD, "3.11", "head"))
     return dialogue
 
 
 def reported(dialogue: KcmConversation, *bodies: object) -> list[Event]:
     """The events that come of these, each delivered under its own number."""
-    arrived = [dialogue.received(NOW, wire.Event(at, wire.to_json(body))) for at, body in enumerate(bodies, start=1)]
+    arrived = [dialogue.received(NOW, kcm.Event(at, wire.to_json(body))) for at, body in enumerate(bodies, start=1)]
     acknowledged = [each.delivery.acknowledge for one in arrived for each in one.commands if isinstance(each, Deliver)]
     assert acknowledged == [("vu", 5, number) for number in range(1, len(bodies) + 1)]
     return [
@@ -50,13 +51,13 @@ def reported(dialogue: KcmConversation, *bodies: object) -> list[Event]:
 
 def test_results_are_reported_with_instants_of_koalads_clock(dialogue: KcmConversation) -> None:
     expected = ParameterResult(7, 1, "exited", "n1", 2, Instant(NOW - 20), Instant(NOW - 10), 0, 11, 5, 6)
-    assert reported(dialogue, wire.ParametersEnded(SWEEP, TAG, [ROW])) == [
+    assert reported(dialogue, kcm.ParametersEnded(SWEEP, TAG, [ROW])) == [
         ParametersEnded(cluster="vu", sweep=SWEEP, attempt=LAUNCHER, results=(expected,))
     ]
 
 
 def test_numbers_come_back_as_intervals(dialogue: KcmConversation) -> None:
-    assert reported(dialogue, wire.ParametersReturned(SWEEP, [[5, 9], [1, 2]], [[5, 6]])) == [
+    assert reported(dialogue, kcm.ParametersReturned(SWEEP, [[5, 9], [1, 2]], [[5, 6]])) == [
         ParametersReturned(
             cluster="vu", sweep=SWEEP, numbers=Intervals.of([(1, 2), (5, 9)]), begun=Intervals.of([(5, 6)])
         )
@@ -64,7 +65,7 @@ def test_numbers_come_back_as_intervals(dialogue: KcmConversation) -> None:
 
 
 def test_wants_and_suspicions_are_passed_on(dialogue: KcmConversation) -> None:
-    assert reported(dialogue, wire.ParametersWanted(SWEEP, 40), wire.LauncherSuspected(TAG, "n3")) == [
+    assert reported(dialogue, kcm.ParametersWanted(SWEEP, 40), kcm.LauncherSuspected(TAG, "n3")) == [
         ParametersWanted(cluster="vu", sweep=SWEEP, wanted=40),
         LauncherSuspected(cluster="vu", attempt=LAUNCHER, host="n3"),
     ]
@@ -72,14 +73,14 @@ def test_wants_and_suspicions_are_passed_on(dialogue: KcmConversation) -> None:
 
 def test_of_launchers_only_our_own_are_seen(dialogue: KcmConversation) -> None:
     newest = NOW + AHEAD - 3
-    assert reported(
-        dialogue, wire.LaunchersSeen([[TAG, 4, newest], [FOREIGN, 2, newest], ["nonsense", 1, newest]])
-    ) == [LaunchersSeen(cluster="vu", launchers=((LAUNCHER, 4, Instant(NOW - 3)),))]
+    assert reported(dialogue, kcm.LaunchersSeen([[TAG, 4, newest], [FOREIGN, 2, newest], ["nonsense", 1, newest]])) == [
+        LaunchersSeen(cluster="vu", launchers=((LAUNCHER, 4, Instant(NOW - 3)),))
+    ]
 
 
 @pytest.mark.parametrize(
     "foreign",
-    [wire.ParametersEnded(SWEEP, FOREIGN, [ROW]), wire.LauncherSuspected(FOREIGN, "n3")],
+    [kcm.ParametersEnded(SWEEP, FOREIGN, [ROW]), kcm.LauncherSuspected(FOREIGN, "n3")],
     ids=["done", "suspect"],
 )
 def test_another_stores_launcher_is_acknowledged_and_not_accepted(dialogue: KcmConversation, foreign: object) -> None:
@@ -89,20 +90,20 @@ def test_another_stores_launcher_is_acknowledged_and_not_accepted(dialogue: KcmC
 @pytest.mark.parametrize(
     "broken",
     [
-        wire.ParametersEnded(SWEEP, TAG, [ROW[:-1]]),
-        wire.ParametersReturned(SWEEP, [[1]]),
-        wire.LaunchersSeen([[TAG]]),
+        kcm.ParametersEnded(SWEEP, TAG, [ROW[:-1]]),
+        kcm.ParametersReturned(SWEEP, [[1]]),
+        kcm.LaunchersSeen([[TAG]]),
     ],
     ids=["a field too few", "half a range", "half a Launcher"],
 )
 def test_what_is_broken_is_no_message(dialogue: KcmConversation, broken: object) -> None:
-    with pytest.raises(wire.MessageError):
-        dialogue.received(NOW, wire.Event(1, wire.to_json(broken)))
+    with pytest.raises(fields.MessageError):
+        dialogue.received(NOW, kcm.Event(1, wire.to_json(broken)))
 
 
 def test_an_ending_in_the_future_by_its_clock_has_happened_by_now(dialogue: KcmConversation) -> None:
     late = [*ROW[:6], NOW + AHEAD + 90, *ROW[7:]]
-    (event,) = reported(dialogue, wire.ParametersEnded(SWEEP, TAG, [late]))
+    (event,) = reported(dialogue, kcm.ParametersEnded(SWEEP, TAG, [late]))
     assert isinstance(event, ParametersEnded)
     assert event.results[0].ended_at == NOW
     assert event.results[0].started_at == NOW - 110, "it took as long as it took"
@@ -111,8 +112,8 @@ def test_an_ending_in_the_future_by_its_clock_has_happened_by_now(dialogue: KcmC
 def test_words_name_sweeps_by_number_and_launchers_by_tag(dialogue: KcmConversation) -> None:
     numbers = Intervals.of([(1, 5), (8, 8)])
     feed = FeedSweep(cluster="vu", sweep=SWEEP, numbers=numbers, anew=True, launchers=(LAUNCHER,))
-    assert dialogue.hint(feed).messages == (wire.FeedSweep(SWEEP, [[1, 5], [8, 8]], True, [TAG]),)
+    assert dialogue.hint(feed).messages == (koalad.FeedSweep(SWEEP, [[1, 5], [8, 8]], True, [TAG]),)
     assert dialogue.hint(RecallParameters(cluster="vu", sweep=SWEEP, most=3)).messages == (
-        wire.RecallParameters(SWEEP, 3),
+        koalad.RecallParameters(SWEEP, 3),
     )
-    assert dialogue.hint(TrustLauncher(cluster="vu", attempt=LAUNCHER)).messages == (wire.TrustLauncher(TAG),)
+    assert dialogue.hint(TrustLauncher(cluster="vu", attempt=LAUNCHER)).messages == (koalad.TrustLauncher(TAG),)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from hostile_world import World, reported
 from koalapy_adapters import messages as wire
-from koalapy_adapters.messages import kcm
+from koalapy_adapters.messages import fields, kcm
+from koalapy_adapters.messages import kcm as wire_kcm
 
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster
@@ -24,7 +25,7 @@ WRONG: list[Any] = [
     None, "", "x", {}, [], -1, 0, 1, 1.5, True, 1 << 53, 1 << 63, 10**30, float("nan"), float("inf"), "\x1b[2J",
     "\ud800", "x" * 70_000, [[]], [None], {"a": {"b": []}}, [[1, 2, 3]], [["n", "n", 10**9]],
 ]  # fmt: skip
-FAILURE = wire.Failure("down", "transient", "It does not answer.")._asdict()
+FAILURE = wire_kcm.Failure("down", "transient", "It does not answer.")._asdict()
 
 
 def deep() -> Any:
@@ -55,8 +56,8 @@ class Hostile:
         self.number = 0
         self.receive(wire.to_json(self.welcome()))
 
-    def welcome(self) -> wire.Welcome:
-        return wire.Welcome(1, "1", self.world.now(), "3", "evil", newest_number=0)
+    def welcome(self) -> wire_kcm.Welcome:
+        return wire_kcm.Welcome(1, "1", self.world.now(), "3", "evil", newest_number=0)
 
     def receive(self, data: Any) -> None:
         """As the session's thread does; what does not pass ends the session."""
@@ -67,7 +68,7 @@ class Hostile:
             deliveries = [each.delivery for each in arrived.commands if isinstance(each, Deliver)]
             self.world.driver.step(deliveries)
             self.accepted += bool(deliveries)
-        except wire.MessageError:
+        except fields.MessageError:
             impossible = True
         if impossible or len(self.world.quarantined) > before:
             self.ended += 1
@@ -91,29 +92,31 @@ class Hostile:
         sweep = dice.randrange(1, 1 << 23)
         kind: type[Any] = dice.choice(kcm.MESSAGES)
         values: dict[type[Any], Any] = {
-            wire.Welcome: self.welcome()._replace(newest_number=dice.choice([None, 0, 100, 10**12])),
-            wire.Submitted: wire.Submitted(number, tag, "17"),
-            wire.Refused: wire.Refused(number, FAILURE),
-            wire.Done: wire.Done(number),
-            wire.Fetched: wire.Fetched(number, 5),
-            wire.Pong: wire.Pong(1, dice.choice([now, 0, -(1 << 53), 1 << 53])),
-            wire.Event: wire.Event(
+            wire_kcm.Welcome: self.welcome()._replace(newest_number=dice.choice([None, 0, 100, 10**12])),
+            wire_kcm.Submitted: wire_kcm.Submitted(number, tag, "17"),
+            wire_kcm.Refused: wire_kcm.Refused(number, FAILURE),
+            wire_kcm.Done: wire_kcm.Done(number),
+            wire_kcm.Fetched: wire_kcm.Fetched(number, 5),
+            wire_kcm.Pong: wire_kcm.Pong(1, dice.choice([now, 0, -(1 << 53), 1 << 53])),
+            wire_kcm.Event: wire_kcm.Event(
                 max(1, self.number + dice.choice([-1, 2, 10])), {"type": "gone", "tag": tag, "at": 5}
             ),
-            wire.Measured: wire.Measured(now, 8, dice.choice([0, 8, 10**9]), 0, 0, 0, [tag] * 3, [tag], [[4, 2]]),
-            wire.MeasureFailed: wire.MeasureFailed(now, FAILURE),
-            wire.BatchStatus: wire.BatchStatus(
+            wire_kcm.Measured: wire_kcm.Measured(
+                now, 8, dice.choice([0, 8, 10**9]), 0, 0, 0, [tag] * 3, [tag], [[4, 2]]
+            ),
+            wire_kcm.MeasureFailed: wire_kcm.MeasureFailed(now, FAILURE),
+            wire_kcm.BatchStatus: wire_kcm.BatchStatus(
                 tag, "17", now, dice.choice(["running", "ended", "missing", "nonsense"])
             ),
-            wire.Report: wire.Report(tag, "17", phase, nodes, now, ending=dice.choice(["", "exited", "x"])),
-            wire.CleanedUp: wire.CleanedUp(tag, now),
-            wire.Stuck: wire.Stuck(tag, now, FAILURE),
-            wire.PutKey: wire.PutKey(tag, "key", "value"),
-            wire.ParametersEnded: wire.ParametersEnded(sweep, tag, [[max(1, number), *some[1:]]]),
-            wire.ParametersReturned: wire.ParametersReturned(sweep, [[1, 1 << 40]]),
-            wire.ParametersWanted: wire.ParametersWanted(sweep, 1 << 50),
-            wire.LaunchersSeen: wire.LaunchersSeen([[tag, 1, now]]),
-            wire.LauncherSuspected: wire.LauncherSuspected(tag, "n1"),
+            wire_kcm.Report: wire_kcm.Report(tag, "17", phase, nodes, now, ending=dice.choice(["", "exited", "x"])),
+            wire_kcm.CleanedUp: wire_kcm.CleanedUp(tag, now),
+            wire_kcm.Stuck: wire_kcm.Stuck(tag, now, FAILURE),
+            wire_kcm.PutKey: wire_kcm.PutKey(tag, "key", "value"),
+            wire_kcm.ParametersEnded: wire_kcm.ParametersEnded(sweep, tag, [[max(1, number), *some[1:]]]),
+            wire_kcm.ParametersReturned: wire_kcm.ParametersReturned(sweep, [[1, 1 << 40]]),
+            wire_kcm.ParametersWanted: wire_kcm.ParametersWanted(sweep, 1 << 50),
+            wire_kcm.LaunchersSeen: wire_kcm.LaunchersSeen([[tag, 1, now]]),
+            wire_kcm.LauncherSuspected: wire_kcm.LauncherSuspected(tag, "n1"),
         }
         return values[kind]
 

@@ -13,7 +13,7 @@ import pytest
 import structlog
 from koalapy_adapters.errors import ClusterError as WireClusterError
 from koalapy_adapters.errors import TransientError as WireTransientError
-from koalapy_adapters.messages import Stat
+from koalapy_adapters.messages.files import Stat
 
 from koalapy.driver import host_slept
 from koalapy.model.commands import CancelAttempt, ForgetAttempt, WatchCluster

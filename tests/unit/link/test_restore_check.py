@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from koalapy_adapters.messages import PROTOCOL, Welcome
+from koalapy_adapters.messages import PROTOCOL
+from koalapy_adapters.messages.kcm import Welcome
 
 from koalapy.link.restore_check import CONNECTS, NUMBERS_AHEAD, REFUSALS, CheckResult, RestoreCheck, Verdict
 from koalapy.model.events import StoreRestored

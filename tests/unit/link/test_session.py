@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koalapy_adapters import messages as wire
+from koalapy_adapters.messages import kcm, koalad
 
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster, Timing
@@ -66,7 +67,7 @@ class Play:
         return self
 
     def welcome(self) -> "Play":
-        self.do(self.machine.received, wire.Welcome(wire.PROTOCOL, "1", self.now, "3.6", "fs0", "23.11"))
+        self.do(self.machine.received, kcm.Welcome(wire.PROTOCOL, "1", self.now, "3.6", "fs0", "23.11"))
         return self
 
     def establish(self) -> "Play":
@@ -93,14 +94,14 @@ class Play:
 def test_a_session_begins_with_hello_and_takes_commands_after_welcome() -> None:
     play = Play().start().connect()
     hello, ping = (each.message for each in play.of(Send))
-    assert (hello.epoch, hello.instance, type(ping)) == (1, INSTANCE, wire.Ping)
+    assert (hello.epoch, hello.instance, type(ping)) == (1, INSTANCE, koalad.Ping)
     assert play.do(play.machine.send, lambda establish: establish.acknowledge(1, 1)) == []
     play.welcome()
     assert play.machine.state is State.OPEN
     assert [each.status.state for each in play.of(Report)] == ["connected"]
     assert play.events(ClusterConnected) == [ClusterConnected(cluster="vu", version="23.11", recalled=None)]
     assert play.machine.status.host == "fs0"
-    assert play.do(play.machine.send, lambda establish: establish.acknowledge(1, 1)) == [Send(wire.Acknowledge(1))]
+    assert play.do(play.machine.send, lambda establish: establish.acknowledge(1, 1)) == [Send(koalad.Acknowledge(1))]
 
 
 def test_a_loss_is_delivered_once_for_each_reason() -> None:
@@ -143,8 +144,8 @@ def test_the_last_standing_hint_is_sent_after_each_welcome() -> None:
     assert play.commands == []
     for epoch in (1, 2):
         play.connect(epoch).welcome()
-        assert wire.WatchCluster(True) in [each.message for each in play.of(Send)]
-        assert wire.WatchCluster(False) not in [each.message for each in play.of(Send)]
+        assert koalad.WatchCluster(True) in [each.message for each in play.of(Send)]
+        assert koalad.WatchCluster(False) not in [each.message for each in play.of(Send)]
         play.do(play.machine.cut, CUT)
         play.wake()
 
@@ -160,7 +161,7 @@ def test_files_are_staged_before_their_submit_is_sent() -> None:
 
 def test_a_key_of_a_program_is_passed_on() -> None:
     play = Play().establish()
-    play.do(play.machine.received, wire.PutKey(str(tag_of(INSTANCE, ATTEMPT)), "port", "1"))
+    play.do(play.machine.received, kcm.PutKey(str(tag_of(INSTANCE, ATTEMPT)), "port", "1"))
     assert play.commands == [PutKey(ATTEMPT, "port", "1")]
 
 
@@ -189,7 +190,7 @@ def test_events_after_the_end_of_a_session_change_nothing() -> None:
     play = Play().establish()
     play.do(play.machine.end, CUT)
     assert play.commands[0] == Close(CUT)
-    assert play.do(play.machine.received, wire.Pong(1, play.now)) == []
+    assert play.do(play.machine.received, kcm.Pong(1, play.now)) == []
     assert play.do(play.machine.cut, OUT_OF_REACH) == []
     assert play.do(play.machine.end, OUT_OF_REACH) == []
     assert play.do(play.machine.probed, True) == []
@@ -437,7 +438,7 @@ def test_after_any_events_the_machine_s_invariants_hold(events: list[tuple[str, 
             case "welcome":
                 play.welcome()
             case "pong":
-                play.do(machine.received, wire.Pong(1, play.now))
+                play.do(machine.received, kcm.Pong(1, play.now))
             case "cut" | "end":
                 play.do(getattr(machine, name), CUT)
             case "retry" | "wake":

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koalapy_adapters.messages import PROTOCOL, MessageError
+from koalapy_adapters.messages import PROTOCOL
+from koalapy_adapters.messages.fields import MessageError
 
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Timing

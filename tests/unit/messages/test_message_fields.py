@@ -6,30 +6,32 @@ from typing import Any
 
 import pytest
 from koalapy_adapters import messages as wire
-from koalapy_adapters.messages import fields, kcm
+from koalapy_adapters.messages import fields, kcm, koalad
+from koalapy_adapters.messages import fields as fields_messages
+from koalapy_adapters.messages import kcm as kcm_messages
 
 TAG = "kabcde000000001"
-FAILURE = wire.Failure("down", "transient", "It does not answer.")._asdict()
+FAILURE = kcm_messages.Failure("down", "transient", "It does not answer.")._asdict()
 MESSAGES: list[Any] = [
-    wire.Welcome(1, "1.0", 5, "3.6.8", "head", "slurm 23", ["a"], FAILURE, 0, 7, [TAG]),
-    wire.Submitted(1, TAG, "17"),
-    wire.Refused(1, FAILURE),
-    wire.Done(1, True, {"total": 5, "names": ["a", {"b": None}], "load": 0.5}),
-    wire.Fetched(1, 10, 0o644, "ab"),
-    wire.Pong(1, 5, 0.25),
-    wire.Event(1, {"type": "cleaned_up"}),
-    wire.Measured(5, 8, 4, 2, 2, 0, [TAG], [TAG], [[4, 2]], "core", 8, 4, 0, False, [[4, 1]]),
-    wire.MeasureFailed(5, FAILURE),
-    wire.BatchStatus(TAG, "17", 5, "running", "why", "held", 0, "exited", 1),
-    wire.Report(TAG, "17", "ended", [["n1", "10.0.0.1", 2]], 1, 2, 3, 4, 0, "exited", FAILURE),
-    wire.CleanedUp(TAG, 5),
-    wire.Stuck(TAG, 5, FAILURE),
-    wire.PutKey(TAG, "key", "any\x1bvalue\n"),
-    wire.ParametersEnded(3, TAG, [[1, 0, "exited", "n1", 0, 5, 6, 0, 1, 0, 0]]),
-    wire.ParametersReturned(3, [[1, 5]], [[1, 2]]),
-    wire.ParametersWanted(3, 5),
-    wire.LaunchersSeen([[TAG, 2, 5]]),
-    wire.LauncherSuspected(TAG, "n1"),
+    kcm_messages.Welcome(1, "1.0", 5, "3.6.8", "head", "slurm 23", ["a"], FAILURE, 0, 7, [TAG]),
+    kcm_messages.Submitted(1, TAG, "17"),
+    kcm_messages.Refused(1, FAILURE),
+    kcm_messages.Done(1, True, {"total": 5, "names": ["a", {"b": None}], "load": 0.5}),
+    kcm_messages.Fetched(1, 10, 0o644, "ab"),
+    kcm_messages.Pong(1, 5, 0.25),
+    kcm_messages.Event(1, {"type": "cleaned_up"}),
+    kcm_messages.Measured(5, 8, 4, 2, 2, 0, [TAG], [TAG], [[4, 2]], "core", 8, 4, 0, False, [[4, 1]]),
+    kcm_messages.MeasureFailed(5, FAILURE),
+    kcm_messages.BatchStatus(TAG, "17", 5, "running", "why", "held", 0, "exited", 1),
+    kcm_messages.Report(TAG, "17", "ended", [["n1", "10.0.0.1", 2]], 1, 2, 3, 4, 0, "exited", FAILURE),
+    kcm_messages.CleanedUp(TAG, 5),
+    kcm_messages.Stuck(TAG, 5, FAILURE),
+    kcm_messages.PutKey(TAG, "key", "any\x1bvalue\n"),
+    kcm_messages.ParametersEnded(3, TAG, [[1, 0, "exited", "n1", 0, 5, 6, 0, 1, 0, 0]]),
+    kcm_messages.ParametersReturned(3, [[1, 5]], [[1, 2]]),
+    kcm_messages.ParametersWanted(3, 5),
+    kcm_messages.LaunchersSeen([[TAG, 2, 5]]),
+    kcm_messages.LauncherSuspected(TAG, "n1"),
 ]
 NEVER: list[Any] = [1.5, math.nan, math.inf, 1 << 63, 10**30, -(1 << 70), [[]], {"a": []}, [None], object()]
 FIELDS = [(message, field) for message in MESSAGES for field in message._fields]
@@ -55,7 +57,7 @@ def test_no_field_takes_a_value_of_another_type(message: Any, field: str) -> Non
     kind = wire.to_json(message)["type"]
     allowed = {"cost": 1.5, "error": {"a": []}, "details": {"a": []}, "body": {"a": []}}
     for value in [value for value in NEVER if field not in allowed or value != allowed[field]]:
-        with pytest.raises(wire.MessageError, match=rf"^{kind}\.{field}") as caught:
+        with pytest.raises(fields_messages.MessageError, match=rf"^{kind}\.{field}") as caught:
             wire.from_json({**on_the_wire(message), field: value})
         assert len(str(caught.value)) < 1000
 
@@ -91,7 +93,7 @@ def test_no_field_takes_a_value_of_another_type(message: Any, field: str) -> Non
     ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_bounds(message: Any, wrong: dict[str, Any], place: str) -> None:
-    with pytest.raises(wire.MessageError) as caught:
+    with pytest.raises(fields_messages.MessageError) as caught:
         wire.from_json({**on_the_wire(message), **wrong})
     assert str(caught.value).startswith(place + ":")
 
@@ -101,27 +103,27 @@ def test_a_field_that_must_be_there_and_is_not(message: Any) -> None:
     for field in set(message._fields) - set(message._field_defaults):
         reported = on_the_wire(message)
         del reported[field]
-        with pytest.raises(wire.MessageError, match=rf"\.{field}: is missing"):
+        with pytest.raises(fields_messages.MessageError, match=rf"\.{field}: is missing"):
             wire.from_json(reported)
 
 
 def test_fields_of_a_newer_release_are_ignored() -> None:
-    release = wire.Release(5, TAG, 0, [[0, "10.0.0.1", 4]])
+    release = koalad.Release(5, TAG, 0, [[0, "10.0.0.1", 4]])
     assert wire.from_json({**on_the_wire(release), "ranks": [1, 2]}) == release
-    failed = wire.MeasureFailed(5, dict(FAILURE, since=5))
-    assert wire.from_json(on_the_wire(failed)) == wire.MeasureFailed(5, FAILURE)
+    failed = kcm_messages.MeasureFailed(5, dict(FAILURE, since=5))
+    assert wire.from_json(on_the_wire(failed)) == kcm_messages.MeasureFailed(5, FAILURE)
 
 
 @pytest.mark.parametrize("data", [{"type": []}, {"type": {}}, {"type": None}, {}, [], None, 5, "gone", {"type": "x"}])
 def test_what_is_no_message(data: Any) -> None:
-    with pytest.raises(wire.MessageError):
+    with pytest.raises(fields_messages.MessageError):
         wire.from_json(data)
 
 
 def test_each_side_receives_what_is_for_it_alone() -> None:
-    with pytest.raises(wire.MessageError):
-        wire.from_json(on_the_wire(wire.Ping(1, 5)), wire.FROM_KCM)
-    with pytest.raises(wire.MessageError):
+    with pytest.raises(fields_messages.MessageError):
+        wire.from_json(on_the_wire(koalad.Ping(1, 5)), wire.FROM_KCM)
+    with pytest.raises(fields_messages.MessageError):
         wire.from_json(on_the_wire(MESSAGES[0]), wire.EVENTS)
 
 
@@ -140,7 +142,7 @@ def test_details_are_plain_and_not_deep() -> None:
     for _ in range(100):
         deep = [deep]
     for value in (deep, math.nan, math.inf, 1 << 64, object()):
-        with pytest.raises(wire.MessageError, match=r"^done\.details"):
+        with pytest.raises(fields_messages.MessageError, match=r"^done\.details"):
             wire.from_json({"type": "done", "id": 1, "details": {"a": [{"b": value}]}})
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from koalapy_adapters import messages as wire
 from koalapy_adapters.batch import sge, slurm
 from koalapy_adapters.batch.protocol import BatchSettings, JobSpan
 from koalapy_adapters.errors import BatchError, Result
+from koalapy_adapters.messages import kcm
 
 from koalapy.driver import Delivery
 from koalapy.model.errors import TransientError
@@ -122,7 +122,7 @@ class Clusters:
         self.known: set[str] = set()
         self.has_accounting = self.up = True
 
-    def ask(self, cluster: str, request: Callable[[int], Any], timeout_s: float) -> wire.Done:
+    def ask(self, cluster: str, request: Callable[[int], Any], timeout_s: float) -> kcm.Done:
         message = request(1)
         self.asked.append((cluster, [batch_id for _, batch_id in message.jobs]))
         if not self.up:
@@ -133,7 +133,7 @@ class Clusters:
             for tag, batch_id in message.jobs
             if batch_id in self.known
         ]
-        return wire.Done(1, details={"has_accounting": self.has_accounting, "clock": clock, "spans": spans})
+        return kcm.Done(1, details={"has_accounting": self.has_accounting, "clock": clock, "spans": spans})
 
 
 @pytest.fixture
@@ -200,9 +200,9 @@ def test_a_batch_system_without_accounting_is_asked_once(clusters: Clusters) -> 
 
 
 def test_spans_of_what_was_not_asked_for_are_left_out(clusters: Clusters) -> None:
-    def lie(cluster: str, request: Callable[[int], Any], timeout_s: float) -> wire.Done:
+    def lie(cluster: str, request: Callable[[int], Any], timeout_s: float) -> kcm.Done:
         tag = tag_of(STORE, used(2).attempt)
-        return wire.Done(1, details={"has_accounting": True, "clock": NOW, "spans": [[tag, 1, 2, 3]]})
+        return kcm.Done(1, details={"has_accounting": True, "clock": NOW, "spans": [[tag, 1, 2, 3]]})
 
     clusters.ask = lie  # type: ignore[method-assign]
     koalad = Koalad(clusters, used(1))

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koalapy_adapters import messages as wire
-from koalapy_adapters.messages import details
+from koalapy_adapters.messages import details, kcm
 
 from koalapy.doctor.kcm_session import KcmSession
 from koalapy.model.errors import ClusterError
@@ -40,7 +39,7 @@ def unknown(*answers: Any) -> UnknownTags:
     left = list(answers)
 
     def ask(cluster: str, request: Callable[[int], Any], timeout_s: float) -> Any:
-        return wire.Done(7, details=left.pop(0) if len(left) > 1 else left[0])
+        return kcm.Done(7, details=left.pop(0) if len(left) > 1 else left[0])
 
     return UnknownTags(InstanceId("abcde"), ["evil"], ask, lambda ids: [], lambda: Instant(5))
 
@@ -85,7 +84,7 @@ def test_pages_that_lead_nowhere_are_not_asked_for_again(page: list[str]) -> Non
     def ask(cluster: str, request: Callable[[int], Any], timeout_s: float) -> Any:
         message = request(7)
         asked.append(type(message).__name__)
-        return wire.Done(7, details={**LISTED, "directories": page, "more": True})
+        return kcm.Done(7, details={**LISTED, "directories": page, "more": True})
 
     UnknownTags(InstanceId("abcde"), ["evil"], ask, lambda ids: [], lambda: Instant(5)).look()
     assert asked.count("Tags") <= 2
@@ -93,7 +92,7 @@ def test_pages_that_lead_nowhere_are_not_asked_for_again(page: list[str]) -> Non
 
 def test_an_answer_of_another_type_is_none() -> None:
     with pytest.raises(ClusterError, match="it answers with Pong"):
-        done(wire.Pong(1, 5))
+        done(kcm.Pong(1, 5))
 
 
 # ---- what lacks where files are sent
@@ -134,13 +133,13 @@ def session(answer: Any) -> KcmSession:
 
 @pytest.mark.parametrize("check", FOUND)
 def test_what_a_head_node_finds_is_what_it_reported(check: str) -> None:
-    found = session(wire.Done(1, details=FOUND[check])).diagnose(check)
+    found = session(kcm.Done(1, details=FOUND[check])).diagnose(check)
     assert {name: found[name] for name in FOUND[check]} == FOUND[check]
 
 
 def test_of_a_failure_its_reason_is() -> None:
     failure = {"code": "no_such_queue", "whose": "cluster", "message": "There is none."}
-    found = session(wire.Done(1, details={"failure": failure, "value": "all"})).diagnose("queue")
+    found = session(kcm.Done(1, details={"failure": failure, "value": "all"})).diagnose("queue")
     assert (found["failure"], found["value"]) == (failure, "all")
 
 
@@ -150,7 +149,7 @@ def test_of_a_failure_its_reason_is() -> None:
 @pytest.mark.parametrize("wrong", [-5.5, [{}], {"a": 1}], ids=repr)
 def test_a_lie_of_a_head_node_is_a_reason(check: str, field: str, wrong: Any) -> None:
     with pytest.raises(ClusterError, match=f"details.*{field}"):
-        session(wire.Done(1, details={**FOUND[check], field: wrong})).diagnose(check)
+        session(kcm.Done(1, details={**FOUND[check], field: wrong})).diagnose(check)
 
 
 @given(st.sampled_from(sorted(FOUND)), OBJECTS)
@@ -159,7 +158,7 @@ def test_nothing_that_a_head_node_reports_is_more_than_a_reason(check: str, said
     """Something is missing of all of them; a failure, of which nothing must be there, may be told."""
     if not is_failure(said):
         with pytest.raises(ClusterError, match="details"):
-            session(wire.Done(1, details=said)).diagnose(check)
+            session(kcm.Done(1, details=said)).diagnose(check)
 
 
 def is_failure(said: dict[str, Any]) -> bool:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koalapy_adapters import messages as wire
 from koalapy_adapters.kcm.shared_directory.disk_use import LONGEST, Counter
+from koalapy_adapters.messages import files as files_messages
+from koalapy_adapters.messages import kcm
 
 from koalapy.api import documents, openapi
 from koalapy.model.errors import TransientError
@@ -73,10 +74,10 @@ def in_use(state: Path, *answers: Any, warn: int | None = None, clusters: Sequen
     left = list(answers)
 
     def ask(cluster: str, request: Callable[[int], Any], timeout_s: float) -> Any:
-        assert isinstance(request(5), wire.DiskUse)
+        assert isinstance(request(5), files_messages.DiskUse)
         if isinstance(answer := left.pop(0), Exception):
             raise answer
-        return wire.Done(5, details=answer)
+        return kcm.Done(5, details=answer)
 
     return DiskUse(clusters, ask, state, lambda: Instant(7), warn)
 

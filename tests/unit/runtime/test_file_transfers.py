@@ -17,6 +17,8 @@ from koalapy_adapters import messages as wire
 from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.frames import INITIAL_CREDIT, Chunk, Control, Credit, Decoder, encode
+from koalapy_adapters.messages import files, koalad
+from koalapy_adapters.messages import kcm as kcm_messages
 
 from koalapy.driver import Delivery
 from koalapy.link.cluster import Cluster, Timing
@@ -101,10 +103,10 @@ class FakeKcm:
                 for frame in decoder.feed(data):
                     message = wire.from_json(frame.data) if isinstance(frame, Control) else frame
                     self.arrived.put(message)
-                    if isinstance(message, wire.Hello):
-                        self.respond(wire.Welcome(wire.PROTOCOL, "1", message.clock, "3.6", "head"))
-                    elif isinstance(message, wire.Ping):
-                        self.respond(wire.Pong(message.id, message.clock))
+                    if isinstance(message, koalad.Hello):
+                        self.respond(kcm_messages.Welcome(wire.PROTOCOL, "1", message.clock, "3.6", "head"))
+                    elif isinstance(message, koalad.Ping):
+                        self.respond(kcm_messages.Pong(message.id, message.clock))
                     else:
                         self._answer(self, message)
         except OSError:
@@ -172,15 +174,15 @@ FILE = b"what it left"
 
 def gives(kcm: FakeKcm, message: Any) -> None:
     """A cluster on which every attempt has left one small file, `x`."""
-    if isinstance(message, wire.ListFiles):
+    if isinstance(message, files.ListFiles):
         data = json.dumps(["x", "file", len(FILE), 0o644, 5, ""]).encode() + b"\n"
-    elif isinstance(message, wire.FetchMany):
+    elif isinstance(message, files.FetchMany):
         data = b"[%d,420,5]\n" % len(FILE) + FILE
     else:
         return
     kcm.send(Chunk(message.id, 0, data))
     kcm.send(Chunk(message.id, 1, b""))
-    kcm.respond(wire.Fetched(message.id, len(data), 0, hashlib.sha256(data).hexdigest()))
+    kcm.respond(kcm_messages.Fetched(message.id, len(data), 0, hashlib.sha256(data).hexdigest()))
 
 
 def collect(cluster: str, job: int, directory: Path) -> CollectOutput:
@@ -213,7 +215,7 @@ def test_what_stalls_on_one_cluster_keeps_no_other_s_files_waiting(
     for job in range(1, 9):
         collector.collect(job, collect("bad", job, tmp_path))
     for _ in range(4):
-        bad.next(wire.ListFiles)
+        bad.next(files.ListFiles)
     collector.collect(50, collect("good", 50, tmp_path / "good"))
     assert near.delivery(OutputCollected) == Delivery(
         events=(OutputCollected(job=JobId(50), files=1, size=len(FILE)),), confirmed=(50,)
@@ -235,7 +237,7 @@ def test_a_job_on_several_clusters_waits_for_its_own_only(near: Near, collector:
         )
         collector.collect(job, both)
     for _ in range(4):
-        bad.next(wire.ListFiles)
+        bad.next(files.ListFiles)
     collector.collect(50, collect("good", 50, tmp_path / "good"))
     assert near.delivery(OutputCollected).confirmed == (50,)
 
@@ -248,12 +250,12 @@ def test_who_is_not_wanted_any_more_leaves_its_worker_at_once(
     bad = near.link("bad", QUICK, lambda kcm, message: None)
     for job in range(1, 6):
         collector.collect(job, collect("bad", job, tmp_path))
-    asked = [bad.next(wire.ListFiles) for _ in range(4)]
+    asked = [bad.next(files.ListFiles) for _ in range(4)]
     _, attempt = attempt_of(Tag(asked[0].tag))  # threads that are ready at once may pass each other
     assert attempt is not None
     wanted.discard(int(attempt.job))
     assert near.deliveries.get(timeout=PATIENCE_S) == Delivery(confirmed=(int(attempt.job),))
-    said = [bad.next((Chunk, wire.ListFiles)) for _ in range(2)]  # what is said passes what is sent
+    said = [bad.next((Chunk, files.ListFiles)) for _ in range(2)]  # what is said passes what is sent
     [left] = [each for each in said if isinstance(each, Chunk)]
     assert (left.stream, left.data) == (asked[0].id, b"")
 
@@ -263,7 +265,7 @@ def test_what_gives_no_byte_for_too_long_is_asked_for_again(near: Near, collecto
     asked: list[Any] = []
 
     def gives_later(kcm: FakeKcm, message: Any) -> None:
-        if isinstance(message, wire.ListFiles):
+        if isinstance(message, files.ListFiles):
             asked.append(message)
         if len(asked) > 1:
             gives(kcm, message)
@@ -288,14 +290,14 @@ def test_a_fetch_that_nobody_asks_for_any_more_is_given_up(
     monkeypatch.setattr(collecting, "_LOOK_S", 0.01)
     bad = near.link("bad", QUICK, lambda kcm, message: None)
     assert collector.fetch(collect("bad", 1, tmp_path), 0.01) is None
-    asked = bad.next(wire.ListFiles)
+    asked = bad.next(files.ListFiles)
     assert bad.next(Chunk) == Chunk(asked.id, 0, b"")
 
 
 def test_a_koalad_that_ends_waits_for_no_cluster(near: Near, collector: Collector, tmp_path: Path) -> None:
     bad = near.link("bad", QUICK, lambda kcm, message: None)
     collector.collect(1, collect("bad", 1, tmp_path))
-    bad.next(wire.ListFiles)
+    bad.next(files.ListFiles)
     collector.close()
     collector.join()
     assert near.deliveries.empty()
@@ -318,9 +320,9 @@ def submit(directory: Path, number: int) -> SubmitAttempt:
 
 
 def lacks_all(kcm: FakeKcm, message: Any) -> None:
-    if isinstance(message, wire.Want):
+    if isinstance(message, files.Want):
         missing = [[index, 0] for index in range(len(message.files))]
-        kcm.respond(wire.Done(message.id, details={"missing": missing, "free": 1 << 40, "total": 1 << 40}))
+        kcm.respond(kcm_messages.Done(message.id, details={"missing": missing, "free": 1 << 40, "total": 1 << 40}))
 
 
 def test_files_in_that_a_cluster_does_not_take_are_sent_again(near: Near, tmp_path: Path) -> None:
@@ -330,17 +332,17 @@ def test_files_in_that_a_cluster_does_not_take_are_sent_again(near: Near, tmp_pa
 
     def takes_later(kcm: FakeKcm, message: Any) -> None:
         lacks_all(kcm, message)
-        if isinstance(message, wire.Store):
+        if isinstance(message, files.Store):
             stores.append(message)
         elif isinstance(message, Chunk) and len(stores) > 1:
             if message.data:
                 kcm.send(Credit(message.stream, 1))
             elif message.stream == stores[-1].id:
-                kcm.respond(wire.Done(message.stream))
+                kcm.respond(kcm_messages.Done(message.stream))
 
     far = near.link("bad", replace(QUICK, stalled=0.2, retry_max=0.1), takes_later)
     near.links["bad"].send(1, submit(tmp_path, 1), False)
-    assert far.next(wire.Submit).id == 1
+    assert far.next(koalad.Submit).id == 1
     assert len(stores) == 2
 
 
@@ -351,14 +353,14 @@ def test_a_cancel_is_received_by_who_waits_to_send(near: Near, tmp_path: Path) -
 
     def stalls(kcm: FakeKcm, message: Any) -> None:
         lacks_all(kcm, message)
-        if isinstance(message, wire.Cancel):
-            kcm.respond(wire.Done(message.id))
+        if isinstance(message, koalad.Cancel):
+            kcm.respond(kcm_messages.Done(message.id))
 
     far = near.link("bad", QUICK, stalls)
     link = near.links["bad"]
     for number in (1, 2, 3):
         link.send(number, submit(tmp_path, number), False)
-    stores = {far.next(wire.Store).id for _ in range(2)}
+    stores = {far.next(files.Store).id for _ in range(2)}
     for number in (1, 2, 3):
         attempt = AttemptId(JobId(number), 0, 1)
         link.send(10 + number, CancelAttempt(cluster="bad", attempt=attempt, batch_id=""), False)
@@ -409,11 +411,11 @@ def test_a_small_frame_is_written_at_once_unless_something_waits() -> None:
     session.send_frame(large)
     assert channel.is_writing.wait(PATIENCE_S)
     session.send_frame(small)
-    session.send(wire.Ping(1, 1))
+    session.send(koalad.Ping(1, 1))
     assert channel.at_once == [encode(small)], "the rest waits behind what is being written"
     channel.may_write.set()
-    frames = [far.next((Chunk, wire.Ping)) for _ in range(3)]
-    assert [type(each) for each in frames] == [Chunk, wire.Ping, Chunk]
+    frames = [far.next((Chunk, koalad.Ping)) for _ in range(3)]
+    assert [type(each) for each in frames] == [Chunk, koalad.Ping, Chunk]
     assert (frames[0], frames[2]) == (large, small)
     session.end(None)
     ended()
@@ -472,7 +474,7 @@ def test_who_does_not_read_is_not_read() -> None:
         return 0.01
 
     def flood() -> None:
-        word = encode(Control(wire.to_json(wire.Pong(1, 1)))) * 100
+        word = encode(Control(wire.to_json(kcm_messages.Pong(1, 1)))) * 100
 
         def send() -> None:
             for _ in range(1 << 20):
@@ -481,7 +483,7 @@ def test_who_does_not_read_is_not_read() -> None:
         with_no_error(send)
         done.set()
 
-    session = Session(Plug(near), lambda message: session.send(wire.Ping(1, 1 << 60)), tick, alive)
+    session = Session(Plug(near), lambda message: session.send(koalad.Ping(1, 1 << 60)), tick, alive)
     flooding = threading.Thread(target=flood)
     flooding.start()
     assert session.run() == silent

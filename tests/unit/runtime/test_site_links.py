@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from koalapy_adapters.frames import HEADER, MAX_CONTROL, Control, Decoder, encode
-from koalapy_adapters.messages import OpenStream, StreamReset, to_json
+from koalapy_adapters.messages import to_json
+from koalapy_adapters.messages.streams import OpenStream, StreamReset
 from OpenSSL import SSL
 from site_ends import LOOPBACK, Proxy, Site, until
 

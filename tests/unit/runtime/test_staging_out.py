@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koalapy_adapters.messages import Fetched
+from koalapy_adapters.messages.kcm import Fetched
 from koalapy_adapters.trees import DIRECTORY, FILE, REFUSED, Found
 
 from koalapy.model.commands import CollectOutput

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 from koalapy_adapters import errors
 from koalapy_adapters.kcm.shared_directory.output import FileList, ManyFiles, OneFile
-from koalapy_adapters.messages import Fetched
+from koalapy_adapters.messages.kcm import Fetched
 
 from koalapy.driver import Delivery
 from koalapy.languages import from_mapping, sweep_request

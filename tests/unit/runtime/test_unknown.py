@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from koalapy_adapters import messages as wire
+from koalapy_adapters.messages import kcm, koalad
 
 from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
 from koalapy.model.change import Change
@@ -48,19 +48,19 @@ class Grid:
         self.errors: dict[str, Exception] = {}
         self._page = page
 
-    def ask(self, cluster: str, request: Callable[[int], Any], timeout_s: float) -> wire.Done:
+    def ask(self, cluster: str, request: Callable[[int], Any], timeout_s: float) -> kcm.Done:
         message = request(7)
         self.asked.append((cluster, message))
         if cluster in self.errors:
             raise self.errors[cluster]
-        if isinstance(message, wire.Tags):
+        if isinstance(message, koalad.Tags):
             left = sorted(each for each in self.directories[cluster] if each > message.after)
             queue = [] if message.after else self.queue[cluster]
             more = len(left) > self._page
-            return wire.Done(7, False, {"queue": queue, "directories": left[: self._page], "more": more})
-        if isinstance(message, wire.Examine):
-            return wire.Done(7, False, {each: OLD for each in message.tags if each in self.directories[cluster]})
-        return wire.Done(7)
+            return kcm.Done(7, False, {"queue": queue, "directories": left[: self._page], "more": more})
+        if isinstance(message, koalad.Examine):
+            return kcm.Done(7, False, {each: OLD for each in message.tags if each in self.directories[cluster]})
+        return kcm.Done(7)
 
     def jobs(self, ids: Sequence[JobId]) -> list[Job]:
         return [each for each in (job(1, 1), job(2, 3), job(4, 1, JobState.WAITING)) if each.id in ids]
@@ -81,7 +81,7 @@ def found(surveys: list[Survey]) -> dict[str, list[str]]:
 def test_every_attempt_that_the_store_has_or_had_is_known(grid: Grid) -> None:
     grid.directories["delft"] = [tag(1), tag(2, 1), tag(2, 2), tag(2, 3)]
     assert found(grid.made().look()) == {"delft": [], "vu": []}
-    assert not [message for _, message in grid.asked if isinstance(message, wire.Examine)]
+    assert not [message for _, message in grid.asked if isinstance(message, koalad.Examine)]
 
 
 def test_every_attempt_of_an_active_job_is_known(grid: Grid) -> None:
@@ -117,7 +117,7 @@ def test_many_tags_are_listed_page_by_page(grid: Grid) -> None:
     (delft,) = grid.made().look(["delft"])
     assert len(delft.tags) == 7
     assert delft.tags[0].batch_id == "41"
-    assert len([message for _, message in grid.asked if isinstance(message, wire.Tags)]) == 4
+    assert len([message for _, message in grid.asked if isinstance(message, koalad.Tags)]) == 4
 
 
 def test_a_cluster_that_does_not_answer_keeps_its_last_survey(grid: Grid) -> None:
@@ -158,7 +158,7 @@ def test_a_clean_names_the_batch_job_and_removes_the_tag_from_the_survey(grid: G
     made.look()
     assert made.place_of(unknown, None) == "vu"
     assert made.clean("vu", unknown, 1.0)
-    assert grid.asked[-1] == ("vu", wire.Clean(7, unknown, "41"))
+    assert grid.asked[-1] == ("vu", koalad.Clean(7, unknown, "41"))
     assert found(made.last())["vu"] == []
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from koalapy_adapters.host import json_lines
 from koalapy_adapters.isolation.terms import Terms
-from koalapy_adapters.messages import OpenStream
+from koalapy_adapters.messages.streams import OpenStream
 from koalapy_adapters.streams import frame_to_json
 
 PATIENCE_S = 60.0

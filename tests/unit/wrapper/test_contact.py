@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.handshake import kcm_proof, relay_key, session_keys, wrapper_proof
-from koalapy_adapters.messages import Heartbeat, RelayChallenge, RelayHello, RelayProof, RelayWelcome, Release, Stop
+from koalapy_adapters.messages.koalad import Release
+from koalapy_adapters.messages.relay import Heartbeat, RelayChallenge, RelayHello, RelayProof, RelayWelcome, Stop
 from koalapy_adapters.wrapper.relay import contact as c
 from koalapy_adapters.wrapper.relay.address import RelayAddress
 from koalapy_adapters.wrapper.relay.handshake import Opening

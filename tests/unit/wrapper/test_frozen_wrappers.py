@@ -10,7 +10,8 @@ from typing import Any
 import kcm_connection as far
 import pytest
 from koalapy_adapters.connections.pack import packed
-from koalapy_adapters.messages import Cancel, MessageError, Release
+from koalapy_adapters.messages.fields import MessageError
+from koalapy_adapters.messages.koalad import Cancel, Release
 
 FROZEN = sorted((Path(__file__).parents[2] / "data" / "wrappers").glob("*.pyz"))
 REFUSED = ("0.1.0", "relay-2")  # they speak another relay protocol

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.messages import Report
+from koalapy_adapters.messages.kcm import Report
 from koalapy_adapters.wrapper import events as e
 from koalapy_adapters.wrapper.events import Settings
 from koalapy_adapters.wrapper.liveness import until_ended

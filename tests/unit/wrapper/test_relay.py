@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from koalapy_adapters.messages import PutKey
+from koalapy_adapters.messages.kcm import PutKey
 
 Await = Callable[..., Any]
 

@@ -7,7 +7,8 @@ from koalapy_adapters import messages
 from koalapy_adapters.clock import SECOND
 from koalapy_adapters.frames import Chunk
 from koalapy_adapters.handshake import kcm_proof, relay_key
-from koalapy_adapters.messages import RelayChallenge, RelayHello, RelayWelcome
+from koalapy_adapters.messages import kcm, koalad, relay
+from koalapy_adapters.messages.relay import RelayChallenge, RelayHello, RelayWelcome
 from koalapy_adapters.wrapper import events
 from koalapy_adapters.wrapper import session as s
 from koalapy_adapters.wrapper.relay import contact
@@ -55,7 +56,7 @@ def has(commands: list[Any], kind: type) -> bool:
 def phases(commands: list[Any]) -> list[str]:
     """Return the phases of the reports that are sent."""
     sent = [each.message for each in commands if isinstance(each, contact.Write)]
-    return [each.report["phase"] for each in sent if isinstance(each, messages.ReportMessage)]
+    return [each.report["phase"] for each in sent if isinstance(each, relay.ReportMessage)]
 
 
 def test_a_report_is_sent_while_the_relay_is_connected_and_again_after_each_admission() -> None:
@@ -72,20 +73,20 @@ def test_the_relay_s_release_and_stop_reach_the_machine() -> None:
     made = session()
     at_barrier(made)
     enter(made)
-    released = made.received(5, messages.to_json(messages.Release(1, TAG, 0, HOSTS)))
+    released = made.received(5, messages.to_json(koalad.Release(1, TAG, 0, HOSTS)))
     assert released[0] == events.ReleaseNodes(0, HOSTS)
     assert phases(released) == ["released"]
-    assert events.StopNodes(0) in made.received(6, messages.to_json(messages.Stop(True)))
+    assert events.StopNodes(0) in made.received(6, messages.to_json(relay.Stop(True)))
 
 
 def test_own_keys_are_sent_again_after_each_admission_and_others_are_not() -> None:
     made = session()
     assert made.put("port", "1") == [s.BroadcastKey("port", "1")]
     assert made.put("port", "2") == []
-    put = contact.Write(messages.PutKey(TAG, "port", "1"))
+    put = contact.Write(kcm.PutKey(TAG, "port", "1"))
     assert put in enter(made)
-    assert made.received(1, messages.to_json(messages.PutKey(TAG, "host", "a"))) == [s.BroadcastKey("host", "a")]
-    assert made.received(1, messages.to_json(messages.PutKey(TAG, "host", "b"))) == []
+    assert made.received(1, messages.to_json(kcm.PutKey(TAG, "host", "a"))) == [s.BroadcastKey("host", "a")]
+    assert made.received(1, messages.to_json(kcm.PutKey(TAG, "host", "b"))) == []
     made.broken(SECOND)
     commands = enter(made, 2 * SECOND)
     assert [each for each in commands if isinstance(each, contact.Write)] == [put]
@@ -95,15 +96,15 @@ def test_a_launcher_learns_when_the_relay_comes_and_goes() -> None:
     made = session(for_launcher=True)
     assert isinstance(enter(made)[-1], s.OpenBridge)
     body = {"type": "stop"}
-    assert made.received(1, messages.to_json(messages.ToLauncher(body))) == [s.ToLauncher(body)]
+    assert made.received(1, messages.to_json(relay.ToLauncher(body))) == [s.ToLauncher(body)]
     assert has(made.broken(2), s.CloseBridge)
-    assert made.send(messages.FromLauncher({})) == []
+    assert made.send(relay.FromLauncher({})) == []
 
 
 def test_a_wrapper_of_a_program_has_no_bridge() -> None:
     made = session()
     assert not has(enter(made), s.OpenBridge)
-    assert made.received(1, messages.to_json(messages.ToLauncher({}))) == []
+    assert made.received(1, messages.to_json(relay.ToLauncher({}))) == []
     assert not has(made.broken(2), s.CloseBridge)
 
 
@@ -111,7 +112,7 @@ def test_files_are_looked_at_less_often_while_only_the_program_runs() -> None:
     made = session()
     at_barrier(made)
     enter(made)
-    made.received(5, messages.to_json(messages.Release(1, TAG, 0, HOSTS)))
+    made.received(5, messages.to_json(koalad.Release(1, TAG, 0, HOSTS)))
     assert s.Expect(False) in made.handle(6, events.NodeStarted("n1", 6))
     assert made.asking("n1", True) == [s.Expect(True)]
     assert made.asking("n1", True) == []
@@ -132,7 +133,7 @@ def test_a_wrapper_that_reaches_the_shared_directory_is_no_orphan() -> None:
     made = session()
     at_barrier(made)
     enter(made)
-    made.received(5, messages.to_json(messages.Release(1, TAG, 0, HOSTS)))
+    made.received(5, messages.to_json(koalad.Release(1, TAG, 0, HOSTS)))
     made.broken(5)
     made.touched(299 * SECOND, events.SharedReached())
     assert events.StopNodes(5 * SECOND) not in made.tick(301 * SECOND)

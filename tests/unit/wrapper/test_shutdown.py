@@ -1,7 +1,7 @@
 """The wrapper's shutdown: it writes its exit record, reports its end, then leaves, and waits for each for a while."""
 
 from koalapy_adapters.clock import SECOND
-from koalapy_adapters.messages import Report
+from koalapy_adapters.messages.kcm import Report
 from koalapy_adapters.wrapper import events as e
 from koalapy_adapters.wrapper.shutdown import Shutdown
 

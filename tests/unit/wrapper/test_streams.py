@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from koalapy_adapters.messages import OpenStream, StreamReset
+from koalapy_adapters.messages.streams import OpenStream, StreamReset
 from koalapy_adapters.streams import FRAMES, StreamEnd, StreamName
 
 HOSTS = "one:1 two:1"

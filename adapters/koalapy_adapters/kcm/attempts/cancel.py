@@ -29,7 +29,9 @@ from koalapy_adapters.kcm.state.actions import (
 from koalapy_adapters.kcm.state.attempt import Attempt, Core, Ending, Stage, failure
 from koalapy_adapters.kcm.state.cleanup import forget
 from koalapy_adapters.kcm.sweeps import launcher_end
-from koalapy_adapters.messages import Cancel, Clean, CleanedUp, Done, Refused, Stop, Stuck
+from koalapy_adapters.messages.kcm import CleanedUp, Done, Refused, Stuck
+from koalapy_adapters.messages.koalad import Cancel, Clean
+from koalapy_adapters.messages.relay import Stop
 from koalapy_adapters.wrapper.liveness import until_ended
 
 _DECIDED = (CANCELLED, PREEMPTED, WALLTIME)  # endings of which the server does not need the node

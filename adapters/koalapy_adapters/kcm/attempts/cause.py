@@ -13,7 +13,7 @@ from koalapy_adapters.kcm.state.actions import SECOND, Look, Looked
 from koalapy_adapters.kcm.state.attempt import Attempt, Core
 from koalapy_adapters.kcm.state.timers import Backoff
 from koalapy_adapters.kcm.sweeps import launcher_end
-from koalapy_adapters.messages import Report
+from koalapy_adapters.messages.kcm import Report
 from koalapy_adapters.wrapper import failure_texts
 
 PATIENCE = 15 * SECOND  # with a batch system that has not noticed yet that the job is over

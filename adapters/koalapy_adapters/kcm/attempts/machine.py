@@ -11,7 +11,8 @@ from koalapy_adapters.kcm.state.attempt import LOOKS, UNANSWERED, Attempt, Core,
 from koalapy_adapters.kcm.state.poll_schedule import PollSchedule
 from koalapy_adapters.kcm.state.timers import Timers
 from koalapy_adapters.kcm.sweeps import feed, launcher_end, launcher_messages, results
-from koalapy_adapters.messages import (
+from koalapy_adapters.messages.kcm import Done, PutKey, Refused
+from koalapy_adapters.messages.koalad import (
     Account,
     Acknowledge,
     Cancel,
@@ -19,14 +20,11 @@ from koalapy_adapters.messages import (
     ClusterConfig,
     Diagnose,
     Dissolve,
-    Done,
     Examine,
     FeedSweep,
     Forget,
     Hello,
-    PutKey,
     RecallParameters,
-    Refused,
     Release,
     SetSuspended,
     Submit,

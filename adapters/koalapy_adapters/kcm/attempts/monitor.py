@@ -31,7 +31,7 @@ from koalapy_adapters.kcm.state.actions import (
 )
 from koalapy_adapters.kcm.state.attempt import MISSING, UNANSWERED, Attempt, Core, Stage
 from koalapy_adapters.kcm.sweeps import feed, launcher_end
-from koalapy_adapters.messages import BatchStatus, Failure, Measured, MeasureFailed, Report
+from koalapy_adapters.messages.kcm import BatchStatus, Failure, Measured, MeasureFailed, Report
 
 RECORD_DELAYS = (SECOND // 2, 2 * SECOND)  # a record may show late on a network file system
 SILENT = 60 * SECOND  # without a sign of its wrapper; several heartbeats, which may show late too

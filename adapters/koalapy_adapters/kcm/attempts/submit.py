@@ -17,7 +17,7 @@ from koalapy_adapters.kcm.state.actions import (
 )
 from koalapy_adapters.kcm.state.attempt import UNANSWERED, Attempt, Core, Stage
 from koalapy_adapters.kcm.sweeps import feed
-from koalapy_adapters.messages import Submit
+from koalapy_adapters.messages.koalad import Submit
 
 LOCK_TRIES = 3
 

@@ -5,7 +5,7 @@ from typing import Any, List
 from koalapy_adapters.kcm.state.actions import Send
 from koalapy_adapters.kcm.state.attempt import UNANSWERED, Attempt, Core, Stage, failure
 from koalapy_adapters.kcm.sweeps import launcher_end
-from koalapy_adapters.messages import Refused, Submitted
+from koalapy_adapters.messages.kcm import Refused, Submitted
 
 VOID = failure(
     "void", "ours", "The attempt was made void before it could start.", "Submit the component as a new attempt."

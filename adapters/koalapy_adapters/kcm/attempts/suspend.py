@@ -8,7 +8,7 @@ from typing import Any, List
 
 from koalapy_adapters.kcm.state.actions import JobSuspended, SuspendJob
 from koalapy_adapters.kcm.state.attempt import Attempt, Core
-from koalapy_adapters.messages import SetSuspended
+from koalapy_adapters.messages.koalad import SetSuspended
 
 
 def asked(core: Core, now: int, attempt: Attempt, request: SetSuspended) -> List[Any]:

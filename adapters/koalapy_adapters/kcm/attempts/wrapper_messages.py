@@ -6,7 +6,10 @@ from koalapy_adapters.kcm.attempts import cancel, cause
 from koalapy_adapters.kcm.state.actions import Inspect, OtherVersion, Send, SendToWrapper, WrapperConnected
 from koalapy_adapters.kcm.state.attempt import RESTARTED, Attempt, Core, failure, is_restart
 from koalapy_adapters.kcm.sweeps import launcher_end, launcher_messages
-from koalapy_adapters.messages import Done, MessageError, PutKey, Refused, Release, Report, is_sound, read
+from koalapy_adapters.messages import is_sound, read
+from koalapy_adapters.messages.fields import MessageError
+from koalapy_adapters.messages.kcm import Done, PutKey, Refused, Report
+from koalapy_adapters.messages.koalad import Release
 
 AT_BARRIER = "at_barrier"
 INSTANTS = ("began_at", "at_barrier_at", "released_at", "started_at", "ended_at")

@@ -14,7 +14,7 @@ from koalapy_adapters.kcm.execution.drmaa.helper import DrmaaLost, DrmaaRefused
 from koalapy_adapters.kcm.execution.query_cache import QueryCache
 from koalapy_adapters.kcm.execution.queue_requests import requester
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran, run
-from koalapy_adapters.messages import Failure
+from koalapy_adapters.messages.kcm import Failure
 
 TIMEOUT = 30.0  # seconds for one command
 MEASURE, CHECK = "measure", "check"  # what commands are run for, where their cost decides on the pace of the next

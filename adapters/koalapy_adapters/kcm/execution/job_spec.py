@@ -11,7 +11,8 @@ from koalapy_adapters.errors import RequestError
 from koalapy_adapters.examination import probe
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Component, Directories
 from koalapy_adapters.kcm.state import actions as do
-from koalapy_adapters.messages import RELAY_PROTOCOL, ClusterConfig
+from koalapy_adapters.messages.koalad import ClusterConfig
+from koalapy_adapters.messages.relay import RELAY_PROTOCOL
 
 WALLTIME_MARGIN = 60  # seconds beyond program and barrier, where koalad names no walltime of the batch job
 _INHERITED = (

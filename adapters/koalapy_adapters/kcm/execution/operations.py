@@ -21,7 +21,7 @@ from koalapy_adapters.kcm.execution.subprocess_runner import Handle
 from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.kcm.state.actions import SECOND
-from koalapy_adapters.messages import ClusterConfig
+from koalapy_adapters.messages.koalad import ClusterConfig
 from koalapy_adapters.ranges import numbers_of
 
 PAGE = 5000  # tags in one answer, so that it fits into a frame

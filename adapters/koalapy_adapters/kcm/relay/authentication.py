@@ -20,22 +20,20 @@ from koalapy_adapters.kcm.state.actions import (
     WrapperPut,
     WrapperReported,
 )
-from koalapy_adapters.messages import (
+from koalapy_adapters.messages import from_json
+from koalapy_adapters.messages.fields import MessageError
+from koalapy_adapters.messages.kcm import PutKey
+from koalapy_adapters.messages.relay import (
     RELAY_PROTOCOL,
     FromLauncher,
     Heartbeat,
-    MessageError,
-    PutKey,
     RelayChallenge,
     RelayHello,
     RelayProof,
     RelayWelcome,
     ReportMessage,
-    StreamChunk,
-    StreamReset,
-    StreamState,
-    from_json,
 )
+from koalapy_adapters.messages.streams import StreamChunk, StreamReset, StreamState
 from koalapy_adapters.streams import as_frame
 
 _LONGEST = 64  # characters of a tag or nonce

@@ -15,7 +15,8 @@ from koalapy_adapters.kcm.execution.threads import in_a_moment, in_thread
 from koalapy_adapters.kcm.relay.authentication import Admitted, Authenticator, outcome
 from koalapy_adapters.kcm.state.actions import SECOND, WrapperConnected, WrapperDisconnected
 from koalapy_adapters.message_files import FileSession, MessageFileError, SessionFiles
-from koalapy_adapters.messages import MessageError, from_json
+from koalapy_adapters.messages import from_json
+from koalapy_adapters.messages.fields import MessageError
 
 BEAT, SILENCE = 10 * SECOND, 30 * SECOND
 UNAUTHENTICATED = 120 * SECOND  # after which what nobody knocked for is thrown away

@@ -13,7 +13,9 @@ from koalapy_adapters.frames import Chunk
 from koalapy_adapters.kcm.relay.authentication import Admitted, Authenticator, Challenged, outcome
 from koalapy_adapters.kcm.state.actions import WrapperConnected, WrapperDisconnected
 from koalapy_adapters.kcm.state.timers import Timers
-from koalapy_adapters.messages import Heartbeat, MessageError, from_json
+from koalapy_adapters.messages import from_json
+from koalapy_adapters.messages.fields import MessageError
+from koalapy_adapters.messages.relay import Heartbeat
 
 BEAT, SILENCE, PROOF_WITHIN = 10 * SECOND, 30 * SECOND, 3 * SECOND
 MAX_STRANGERS = 256  # connections that have not proven themselves yet

@@ -16,7 +16,7 @@ from koalapy_adapters.kcm.shared_directory.cluster_files import RelayAddressFile
 from koalapy_adapters.kcm.shared_directory.errors import FULL, unusable
 from koalapy_adapters.kcm.state.actions import DirectoryStatus, OtherVersion
 from koalapy_adapters.launcher import journal
-from koalapy_adapters.messages import RELAY_PROTOCOL
+from koalapy_adapters.messages.relay import RELAY_PROTOCOL
 
 _TAG = re.compile(r"k[0-9a-z]{14}")
 _INSTANCE = re.compile(r"[0-9a-z]{1,32}")

@@ -10,8 +10,8 @@ from koalapy_adapters import layout
 from koalapy_adapters.errors import ClusterError
 from koalapy_adapters.files import Files
 from koalapy_adapters.kcm.shared_directory.errors import Stale, unusable
-from koalapy_adapters.messages import ClusterConfig
 from koalapy_adapters.messages.fields import MOST_NUMBERS
+from koalapy_adapters.messages.koalad import ClusterConfig
 
 MAX_EPOCH = 1 << 53  # a higher one is damage: epochs count the starts of koalad
 _SECRET_BYTES = 32

@@ -10,7 +10,9 @@ from koalapy_adapters.kcm.state.event_queue import EventQueue
 from koalapy_adapters.kcm.state.inventory import Sweeps
 from koalapy_adapters.kcm.state.poll_schedule import CancelStatusSchedule, PollSchedule
 from koalapy_adapters.kcm.state.timers import Backoff
-from koalapy_adapters.messages import Failure, PutKey, Release, Report, Stop, Submit
+from koalapy_adapters.messages.kcm import Failure, PutKey, Report
+from koalapy_adapters.messages.koalad import Release, Submit
+from koalapy_adapters.messages.relay import Stop
 
 MISSING = "missing"  # the state of a batch job that neither queue nor accounting know
 LOOKS = 4  # without an answer of the accounting, after which it counts as one that keeps nothing

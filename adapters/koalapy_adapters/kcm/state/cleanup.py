@@ -4,7 +4,7 @@ from typing import Any, List
 
 from koalapy_adapters.kcm.state.actions import Remove, Removed, Send
 from koalapy_adapters.kcm.state.attempt import Attempt, Core
-from koalapy_adapters.messages import Done
+from koalapy_adapters.messages.kcm import Done
 
 
 def forget(attempt: Attempt, ids: List[int]) -> List[Any]:

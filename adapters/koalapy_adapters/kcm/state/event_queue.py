@@ -5,7 +5,8 @@ from typing import Any, List, Optional
 
 from koalapy_adapters.frames import FrameError, as_payload
 from koalapy_adapters.kcm.state.actions import SECOND, Send
-from koalapy_adapters.messages import Event, Failure, Measured, MeasureFailed, is_sound, to_json
+from koalapy_adapters.messages import is_sound, to_json
+from koalapy_adapters.messages.kcm import Event, Failure, Measured, MeasureFailed
 
 _BAD_MEASUREMENT = Failure(
     "bad_measurement",

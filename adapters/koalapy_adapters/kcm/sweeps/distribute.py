@@ -9,7 +9,8 @@ from typing import Any, List, Optional, Tuple
 from koalapy_adapters.kcm.state.attempt import Core, Stage
 from koalapy_adapters.kcm.state.inventory import UNUSED, Inventory, Launcher
 from koalapy_adapters.kcm.sweeps import results
-from koalapy_adapters.messages import FeedParameters, ParametersWanted
+from koalapy_adapters.messages.kcm import ParametersWanted
+from koalapy_adapters.messages.launcher import FeedParameters
 
 MOST_WANTED = 20000  # numbers that are asked for at a time
 MOST_IN_STORE = 10000  # numbers beyond what was pulled

@@ -12,7 +12,8 @@ from koalapy_adapters.kcm.state.attempt import Attempt, Core
 from koalapy_adapters.kcm.state.inventory import Inventory, Launcher
 from koalapy_adapters.kcm.state.timers import Backoff
 from koalapy_adapters.kcm.sweeps import distribute, launcher_end, launcher_messages, results
-from koalapy_adapters.messages import FeedSweep, LauncherTrusted, RecallParameters, Submit, TrustLauncher
+from koalapy_adapters.messages.koalad import FeedSweep, RecallParameters, Submit, TrustLauncher
+from koalapy_adapters.messages.launcher import LauncherTrusted
 
 MODEST = 10 * SECOND  # after RecallParameters nothing is kept in store
 

@@ -13,7 +13,7 @@ from koalapy_adapters.kcm.state.attempt import Attempt, Core
 from koalapy_adapters.kcm.state.cleanup import forget
 from koalapy_adapters.kcm.state.inventory import UNUSED, Inventory, Launcher
 from koalapy_adapters.kcm.sweeps import results
-from koalapy_adapters.messages import BatchStatus, CleanedUp, Report
+from koalapy_adapters.messages.kcm import BatchStatus, CleanedUp, Report
 from koalapy_adapters.ranges import ranges_of
 
 

@@ -7,10 +7,11 @@ from koalapy_adapters.kcm.state.attempt import Attempt, Core
 from koalapy_adapters.kcm.state.inventory import Inventory, Launcher
 from koalapy_adapters.kcm.sweeps import distribute, results
 from koalapy_adapters.kcm.sweeps.distribute import in_store
-from koalapy_adapters.messages import (
-    LauncherSuspected,
+from koalapy_adapters.messages import from_json
+from koalapy_adapters.messages.fields import MessageError
+from koalapy_adapters.messages.kcm import LauncherSuspected
+from koalapy_adapters.messages.launcher import (
     LauncherTrusted,
-    MessageError,
     NodeSuspected,
     ParametersGivenUp,
     ParametersHeld,
@@ -18,7 +19,6 @@ from koalapy_adapters.messages import (
     PullParameters,
     ResultsCommitted,
     ResultsReported,
-    from_json,
 )
 from koalapy_adapters.ranges import numbers_of
 

@@ -10,16 +10,11 @@ from koalapy_adapters.kcm.state.actions import SECOND, SendToWrapper
 from koalapy_adapters.kcm.state.attempt import Attempt, Core
 from koalapy_adapters.kcm.state.inventory import Inventory, Launcher, UnacknowledgedEvent
 from koalapy_adapters.launcher.journal import ENDINGS
-from koalapy_adapters.messages import (
-    LaunchersSeen,
-    ParametersEnded,
-    ParametersReturned,
-    ResultsCommitted,
-    ToLauncher,
-    to_json,
-)
+from koalapy_adapters.messages import to_json
 from koalapy_adapters.messages.fields import passes
-from koalapy_adapters.messages.kcm import RESULT
+from koalapy_adapters.messages.kcm import RESULT, LaunchersSeen, ParametersEnded, ParametersReturned
+from koalapy_adapters.messages.launcher import ResultsCommitted
+from koalapy_adapters.messages.relay import ToLauncher
 from koalapy_adapters.ranges import MANY, numbers_of, ranges_of
 
 GATHER = SECOND // 12  # results wait so long for others

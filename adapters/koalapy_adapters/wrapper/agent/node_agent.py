@@ -358,7 +358,7 @@ class Agent:
 
     def _stream(self, message: Json) -> None:
         """A frame of a byte stream. What streams need is imported for the first one: few jobs have any."""
-        from koalapy_adapters.messages import OpenStream, StreamReset
+        from koalapy_adapters.messages.streams import OpenStream, StreamReset
         from koalapy_adapters.streams import frame_of_json, frame_to_json
         from koalapy_adapters.wrapper.agent.node_streams import NodeStreams
 

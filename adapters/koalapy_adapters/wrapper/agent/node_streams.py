@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 from koalapy_adapters import clock
 from koalapy_adapters.frames import MAX_CHUNK
 from koalapy_adapters.host.spawn import spawn
-from koalapy_adapters.messages import OpenStream, StreamReset
+from koalapy_adapters.messages.streams import OpenStream, StreamReset
 from koalapy_adapters.streams import MOST_STREAMS, StreamEnd, StreamName, unknown_stream
 
 _LOOPBACK = "127.0.0.1"

@@ -6,9 +6,9 @@ from each. Each call reports an event, and returns the commands that follow, in 
 
 from typing import Any, Callable, List, NamedTuple, Optional
 
-from koalapy_adapters import messages
 from koalapy_adapters.channel import Keys
 from koalapy_adapters.clock import SECOND
+from koalapy_adapters.messages import relay
 from koalapy_adapters.wrapper.relay.address import RelayAddress
 from koalapy_adapters.wrapper.relay.handshake import Answer, Opening, Welcomed
 
@@ -163,7 +163,7 @@ class Contact:
         if self._state == OPENING:
             assert self._opening is not None
             return self._opened(now, self._opening.received(now, message))
-        if self._state == IN and not isinstance(message, messages.Heartbeat):
+        if self._state == IN and not isinstance(message, relay.Heartbeat):
             return [Received(message)]
         return []
 
@@ -193,7 +193,7 @@ class Contact:
             return self.broken(now)
         if self.is_in and now >= self._beat_at:
             self._beat_at = now + BEAT
-            return [Write(messages.Heartbeat())]
+            return [Write(relay.Heartbeat())]
         return []
 
     def _chosen(self, place: RelayAddress) -> List[str]:

@@ -4,7 +4,7 @@ from typing import Any, List, NamedTuple, Optional
 
 from koalapy_adapters import layout, message_files
 from koalapy_adapters.files import DISK, Files
-from koalapy_adapters.messages import Heartbeat
+from koalapy_adapters.messages.relay import Heartbeat
 
 MAX_WAITING = 1 << 25  # bytes that a full disk may leave unwritten
 

@@ -13,13 +13,7 @@ from koalapy_adapters.handshake import (
     session_keys,
     wrapper_proof,
 )
-from koalapy_adapters.messages import (
-    RELAY_PROTOCOL,
-    RelayChallenge,
-    RelayHello,
-    RelayProof,
-    RelayWelcome,
-)
+from koalapy_adapters.messages.relay import RELAY_PROTOCOL, RelayChallenge, RelayHello, RelayProof, RelayWelcome
 
 
 class Answer(NamedTuple):
