@@ -53,7 +53,7 @@ def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        ("running", "Its containers run, but there is no {}/koala/testgrid/grid.yaml: set the XDG_STATE_HOME"),
+        ("running", "Its containers run, but there is no {}/koala/{}/grid.yaml: set the XDG_STATE_HOME"),
         ("exited", "The test grid is not up."),
     ],
 )
@@ -64,7 +64,7 @@ def test_containers_that_another_state_directory_has_are_reported_as_such(
     monkeypatch.setattr(testgrid, "status", lambda: found)
     answer = CliRunner().invoke(app, ["testgrid", "status"])
     assert answer.exit_code == 1, answer.output
-    assert words.format(state_home) in answer.stderr
+    assert words.format(state_home, layout.NAME) in answer.stderr
 
 
 @pytest.fixture
