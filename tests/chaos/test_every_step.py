@@ -68,7 +68,8 @@ REFERENCE = {
 }
 
 
-ALL = [pytest.param(name, 1, marks=pytest.mark.slow) for name in ("alpha", "beta")]  # clusters, killed at every action
+SLOW = (pytest.mark.slow, pytest.mark.timeout(1800))  # minutes alone, and several times as long on a busy machine
+ALL = [pytest.param(name, 1, marks=SLOW) for name in ("alpha", "beta")]  # clusters, killed at every action
 
 
 class Fickle(User):
@@ -125,10 +126,10 @@ def test_the_undisturbed_run_has_the_expected_ends(undisturbed: tuple[World, dic
     assert ends["held"] == End(JobState.DONE, "", (0,), ((1,),), (("run", 1),))
 
 
-@pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [2, pytest.param(1, marks=SLOW)])
 @pytest.mark.parametrize(
     "lossy",
-    [False, pytest.param(True, marks=pytest.mark.slow)],
+    [False, pytest.param(True, marks=SLOW)],
     ids=["its messages arrive", "its messages are lost"],
 )
 def test_a_koalad_killed_at_any_step_reaches_the_same_ends(
