@@ -9,10 +9,11 @@ import typer
 from koalapy.calls import NotReachable
 from koalapy.cli import options
 from koalapy.cli.attendance import ESCAPE, FIRST, Attendance, Left, Screen, escape_of
-from koalapy.cli.ends import OWN_FAILURE, exit_status_of, explained_of, own_failures, print_end
+from koalapy.cli.ends import OWN_FAILURE, exit_status_of, own_failures, print_end
+from koalapy.cli.explain import explained_of
 from koalapy.cli.follow import follow_output
-from koalapy.cli.moving import StateLines
 from koalapy.cli.output import DONE, errors_reported, print_message
+from koalapy.cli.progress import StateLines
 from koalapy.cli.signals import interruptible
 from koalapy.client import Grid
 from koalapy.client.following import RECONNECT_S

@@ -1,20 +1,20 @@
-"""Commands that change the grid of a running koalad: `koala cluster add`, `remove` and `resume`, and `koala reload`."""
+"""Commands that change the grid of a running koalad: `koala cluster add`, `remove` and `resume`."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.grid import print_unconnected
-from koalapy.cli.output import FAILED, errors_reported, out, print_json, print_message
+from koalapy.cli.output import errors_reported, out, print_json, print_message
+from koalapy.cli.up import print_unconnected
 from koalapy.client import Grid
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.words import shown
 
 if TYPE_CHECKING:
-    from koalapy.answers import ChangedKey, ClusterChangeAnswer, ReloadAnswer
+    from koalapy.answers import ClusterChangeAnswer
 
 _LOOK_S = 1.0  # between looks at a cluster that is being drained
 
@@ -98,26 +98,6 @@ def resume(name: Name, grid: options.Grid = None, json: options.Json = False) ->
     return None
 
 
-@app.command()
-def reload(
-    check: Annotated[bool, typer.Option("--check", help="Show what would change, and change nothing.")] = False,
-    grid: options.Grid = None,
-    json: options.Json = False,
-) -> None:
-    """Make koalad read its grid file again, and show what has changed. Jobs run on.
-
-    All of it is done, or nothing: a cluster with running jobs does not leave, and a mistake changes nothing.
-    """
-    with errors_reported(), Grid(grid) as koalad:
-        found = koalad.reload(check=check)
-    if json:
-        print_json(found)
-    else:
-        _print_reload(found)
-    if found["refused"]:
-        raise typer.Exit(FAILED)
-
-
 def _values(settings: Sequence[str]) -> dict[str, str]:
     """Return the values of `-o KEY=VALUE`. Raises RequestError for one without a value, and for a repeated key."""
     found: dict[str, str] = {}
@@ -157,22 +137,3 @@ def _print_removed(found: "ClusterChangeAnswer") -> None:
     out.print(f"{name} is removed{given_up}.")
     if not found["added_by_command"]:
         out.print(f"Remove it from the grid file too: else `koala reload` or a restart of koalad adds {name} again.")
-
-
-def _print_reload(found: "ReloadAnswer") -> None:
-    verbs: Mapping[str, str] = {"added": "is added", "removed": "is removed", "moved": "leaves, and joins elsewhere"}
-    for what, verb in verbs.items():
-        for name in found[what]:  # type: ignore[literal-required]
-            out.print(f"{name} {verb}")
-    for each in found["changed"]:
-        out.print(f"{_key(each)}: {each['before']} → {each['after']}")
-    for sentence in found["refused"]:
-        out.print(sentence)
-    if not (found["added"] or found["removed"] or found["changed"]):
-        out.print(f"{found['grid_file']} changes nothing")
-    elif not found["done"]:
-        out.print("This would be refused." if found["refused"] else "Nothing was changed yet: this was a check.")
-
-
-def _key(changed: "ChangedKey") -> str:
-    return changed["key"] if changed["cluster"] is None else f"clusters.{changed['cluster']}.{changed['key']}"

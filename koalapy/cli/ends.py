@@ -6,8 +6,9 @@ from typing import Any, NoReturn
 
 import typer
 
-from koalapy.cli.flows import progress_of
+from koalapy.cli.explain import explained_of, output_lines
 from koalapy.cli.output import DONE, FAILED, print_message
+from koalapy.cli.progress import progress_of
 from koalapy.cli.sweep_progress import counted
 from koalapy.cli.times import in_text
 from koalapy.client import Grid
@@ -17,13 +18,6 @@ OWN_FAILURE = 125  # of a command whose status is the program's: the same as of 
 INTERRUPTED = 130
 Document = Mapping[str, Any]
 Ended = tuple[Document, Document | None]  # a job, and the answer of `koala explain`
-
-
-def output_lines(why: Document) -> list[str]:
-    """Return the output of the batch system, or of a process that failed, below a line that names its source."""
-    if not why["output"]:
-        return []
-    return [f"{why['command'] or 'The batch system'} said:", *(f"  {line}" for line in why["output"].splitlines())]
 
 
 def print_end(job: Document, explained: Document | None = None, *, output_shown: bool = False) -> None:
@@ -43,11 +37,6 @@ def print_end(job: Document, explained: Document | None = None, *, output_shown:
         print_message(f"  {line}")
     if job["sweep"] and job["sweep"]["failed"]:
         print_message(f"`koala results {job['id']} --failed` lists those that failed.")
-
-
-def explained_of(koalad: Grid, job: Document) -> Document | None:
-    """Return the answer of `koala explain` for a job that is done or failed, else None."""
-    return koalad.explain(job["id"]) if job["state"] in ("done", "failed") else None
 
 
 def found_after(

@@ -1,4 +1,4 @@
-"""Commands that look at jobs and wait for them: jobs, show, explain, wait."""
+"""`koala jobs`: the list of jobs."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -9,10 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.ends import exit_by, explained_of, output_lines, print_end
-from koalapy.cli.flows import progress_of, show_tree
-from koalapy.cli.match import print_choices
-from koalapy.cli.moving import moving, transfer_line, wait_with_progress
 from koalapy.cli.output import (
     BAD_INPUT,
     ago,
@@ -23,13 +19,11 @@ from koalapy.cli.output import (
     rich_table,
     table,
 )
-from koalapy.cli.requests import show_request
-from koalapy.cli.runners import hours_of, left_of, nodes_of, rate_of, runner_of
+from koalapy.cli.progress import moving, progress_of
 from koalapy.cli.sweep_progress import counted
-from koalapy.cli.times import Utc, in_text, shown
+from koalapy.cli.times import in_text
 from koalapy.client import Grid
-from koalapy.client.following import RECONNECT_S
-from koalapy.model.errors import RequestError, TransientError
+from koalapy.model.errors import RequestError
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, parse_duration
 
@@ -204,172 +198,6 @@ def run_time(job: Document, now: datetime) -> str | None:
         return f"{seconds}s"
     minutes, hours = seconds // 60, seconds // 3600
     return f"{minutes}m{seconds % 60:02}s" if minutes < 60 else f"{hours}h{minutes % 60:02}m"
-
-
-@app.command()
-def show(
-    jobs: options.JobIds,
-    skip: Annotated[
-        int, typer.Option("--skip", metavar="N", min=0, help="Leave out the first N jobs of a flow's tree.")
-    ] = 0,
-    utc: Utc = False,
-    grid: options.Grid = None,
-    json: options.Json = False,
-) -> None:
-    """Show one job in full, or several: components, programs, and the history with every attempt.
-
-    Of a flow, 200 jobs are shown in the order of its tree; --skip goes on, and --json has all. With --json, several
-    jobs are one document koala.shown/1.
-    """
-    with errors_reported(), Grid(grid) as koalad:
-        ids = options.ids_of(koalad, jobs)
-        documents = [koalad.show(job) for job in ids]
-        flows = [each["job"]["id"] for each in documents if each["job"]["flow"] or skip]
-        inside: dict[int, Any] = {each: koalad.flow(each) if json else koalad.tree(each, skip) for each in flows}
-        sweeps = [each["job"] for each in documents if each["job"]["sweep"] and not json]
-        runners = {each["id"]: runner_of(koalad, each) for each in sweeps}
-    if json:
-        documents = [{**each, "jobs": inside[each["job"]["id"]]} if each["job"]["flow"] else each for each in documents]
-        several = {"schema": "koala.shown/1", "jobs": documents}
-        return print_json(several if len(documents) > 1 else documents[0])
-    for place, document in enumerate(documents):
-        if place:
-            out.print()
-        _show(document, runners.get(document["job"]["id"], {}), inside.get(document["job"]["id"], {}), skip)
-    return None
-
-
-def _show(document: Document, runner: Document, tree: Document, skip: int) -> None:
-    found = document["job"]
-    of_jobs_only = _OF_JOBS_ONLY if found["sweep"] or found["flow"] or found["site"] else ()
-    hidden = [*_SHOWN_BELOW, *of_jobs_only]
-    for name, value in found.items():
-        if name not in hidden and value not in (None, "", []):
-            out.print(f"{name.replace('_', ' '):24}{_value(name, value)}")
-    for key, value in found["labels"].items():
-        out.print(f"{'label':24}{key}={value}")
-    if found["sweep"]:
-        _show_runner(found["sweep"], runner)
-    elif found["sent"]:
-        there = found["sent"]
-        progress = f", {there['done']}/{there['jobs']} done" if there["jobs"] > 1 else ""
-        named = f"job {there['job']}" if there["job"] else "no job yet"
-        out.print(f"{'there':24}{named}, {there['state']}{progress}")
-    elif found["flow"]:
-        out.print(f"{'jobs':24}{progress_of(found['flow'])}")
-        out.print(f"{'states':24}{', '.join(f'{count:,} {state}' for state, count in tree['states'].items())}")
-        out.print(f"{'levels':24}{tree['levels']:,}\n")
-        show_tree(tree, skip)
-    else:
-        _show_components(found["components"])
-    if found["choices"]:
-        out.print(f"\nchoices of clusters, of which number {found['choice'] + 1} was tried last")
-        print_choices(found["choices"])
-    for transfer in found["transfers"]:
-        out.print(f"\n{transfer_line(transfer)}")
-    show_request(document["request"], found["type"] == "pilot")
-    for each in document["notify"]:
-        out.print(f"{'notify':24}{each['to']} ({', '.join(each['on'])})")
-    out.print()
-    for event in document["events"]:
-        out.print(f"{shown(event['at'])}  {in_text(event['text'], at=event['at'])}")
-
-
-def _value(name: str, value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return shown(value) if name.endswith("_at") else in_text(str(value))
-
-
-_SHOWN_BELOW = ("components", "labels", "reason_code", "transfers", "sweep", "flow", "choices", "choice", "sent")
-_OF_JOBS_ONLY = ("submission_failures", "completion_failures", "held_processor_seconds")
-
-
-def _show_runner(sweep: Document, runner: Document) -> None:
-    """Print the progress of a sweep, and its nodes."""
-    facts = {
-        "parameters": counted(sweep),
-        "preempted": sweep["preempted"] or None,
-        "running": runner["running"] or None,
-        "nodes": nodes_of(runner),
-        "suspended nodes": sum(each["suspended"] for each in runner["clusters"]) or None,
-        "per minute": rate_of(runner),
-        "ends in": left_of(runner, datetime.now(UTC)),
-        "processor hours": hours_of(runner),
-    }
-    for name, value in facts.items():
-        if value is not None:
-            out.print(f"{name:24}{value}")
-
-
-def _why_so(component: Document) -> str | None:
-    """Return the reason for the state of a component, and the instant of its last sign of life."""
-    silent = component["silent_since"] and f"no sign of life since {shown(component['silent_since'])}"
-    words = [silent, component["reason"] and in_text(component["reason"])]
-    return "; ".join(each for each in words if each) or None
-
-
-def _show_components(components: list[Document]) -> None:
-    out.print()
-    table(
-        ("COMPONENT", "CLUSTER", "PROCESSORS", "STATE", "ATTEMPT", "BATCH ID", "HOSTS", "EXIT", "REASON"),
-        [
-            (
-                each["index"], each["cluster"], each["processors"], each["state"].replace("_", " "), each["attempt"],
-                each["batch_id"], ",".join(each["hosts"]) or None, each["exit_status"],
-                _why_so(each),
-            )
-            for each in components
-        ],
-    )  # fmt: skip
-
-
-@app.command()
-def explain(job: options.JobId, utc: Utc = False, grid: options.Grid = None, json: options.Json = False) -> None:
-    """Explain why a job waits, or why it failed."""
-    with errors_reported(), Grid(grid) as koalad:
-        document = koalad.explain(job)
-    if json:
-        return print_json(document)
-    out.print(f"Job {job}: {in_text(document['summary'])}")
-    for lack in document["lacks"]:
-        out.print(f"  component {lack['component']} on {lack['cluster']}: {in_text(lack['message'])}")
-    for site in document["not_borrowed"]:
-        out.print(f"  from the site {site['site']}: {in_text(site['reason'])}")
-    for each in document["no_more_nodes"]:
-        out.print(f"  no more nodes of {each['cluster']}: {in_text(each['reason'])}.")
-    if document["reason"]:
-        for line in output_lines(document["reason"]):
-            out.print(f"  {line}")
-    for note in document["notes"]:
-        out.print(f"  {note}")
-    return None
-
-
-@app.command()
-def wait(
-    jobs: options.JobIds,
-    timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0, help="Seconds to wait; then exit status 1.")
-    ] = None,
-    reconnect: options.Reconnect = RECONNECT_S,
-    grid: options.Grid = None,
-    json: options.Json = False,
-) -> None:
-    """Wait until jobs are final."""
-    with errors_reported(), Grid(grid) as koalad:
-        try:
-            found = wait_with_progress(koalad, options.ids_of(koalad, jobs), timeout, reconnect)
-        except TimeoutError as error:
-            advice = f"The jobs go on; wait again, or longer than {timeout:g} s."
-            raise TransientError("not_over", str(error), advice) from None
-        explained = {job["id"]: explained_of(koalad, job) for job in found}
-    if json:
-        print_json({"schema": "koala.jobs/1", "jobs": found})
-    else:
-        for job in found:
-            print_end(job, explained[job["id"]])
-    exit_by(found)
 
 
 def _clusters(job: Document) -> str | None:

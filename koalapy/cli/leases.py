@@ -7,7 +7,6 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.output import errors_reported, out, print_json, table
-from koalapy.cli.since import instant_or_ago
 from koalapy.cli.times import shown
 from koalapy.client import Grid
 from koalapy.model.units import SECOND, Instant
@@ -46,7 +45,7 @@ def list_leases(
         return
     with errors_reported(), Grid(grid) as koalad:
         now = Instant(round(time.time() * SECOND))
-        found = koalad.leases(ended=everything or since is not None, since=instant_or_ago(since, now))
+        found = koalad.leases(ended=everything or since is not None, since=options.instant_or_ago(since, now))
     if json:
         print_json(found)
     else:

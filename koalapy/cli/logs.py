@@ -1,109 +1,63 @@
-"""`koala sim imbalance` and `koala sim batches`: what the log of a grid shows (SC'07, figures 2 and 6)."""
+"""`koala logs`: the output of a job's processes."""
 
-from pathlib import Path
-from typing import Annotated
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
-from koalapy.cli import output
-from koalapy.cli.options import Json
-from koalapy.cli.replay_terms import processors_of
-from koalapy.cli.signals import interruptible
-from koalapy.extras import need_extra
-from koalapy.model.errors import RequestError
-from koalapy.model.units import Duration, parse_duration
+from koalapy.cli import options
+from koalapy.cli.output import BAD_INPUT, errors_reported, print_message
+from koalapy.client import Grid
+from koalapy.client.following import RECONNECT_S, Reconnecting
 
-Log = Annotated[Path, typer.Argument(metavar="LOG", help="SWF or GWF, also .gz, .xz, .bz2.")]
-Sizes = Annotated[list[str] | None, typer.Option("--size", metavar="SITE=N", help="Processors of a site; repeat it.")]
-Within = Annotated[str, typer.Option("--within", metavar="TIME", help="Time after the first job of a batch.")]
-Lenient = Annotated[bool, typer.Option("--lenient", help="Skip invalid jobs, and count them.")]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory for table and figure.")]
-_SHOWN = 20
+app = typer.Typer()
+Document = Mapping[str, Any]
 
 
-def imbalance(
-    log: Log, size: Sizes = None, lenient: Lenient = False, out: Out = Path("results"), as_json: Json = False
+@app.command()
+def logs(
+    job: options.JobOrPilot,
+    component: Annotated[int | None, typer.Option("--component", "-c", help="Only this component.")] = None,
+    errors: Annotated[bool, typer.Option("--errors", "-e", help="Show standard error instead.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job is final.")] = False,
+    parameter: Annotated[
+        int | None,
+        typer.Option("--parameter", "-p", metavar="N", help="Only this parameter of a sweep; the first is 1."),
+    ] = None,
+    prefix: options.Prefix = None,
+    reconnect: options.Reconnect = RECONNECT_S,
+    grid: options.Grid = None,
 ) -> None:
-    """Compare the loads of the sites of a grid's log: a table (CSV) and a figure (PNG, SVG)."""
-    with output.errors_reported(), interruptible():
-        need_extra("experiments", "The comparison")
-        from koalapy.experiments.files import check, write
-        from koalapy.experiments.workloads import grids
-        from koalapy.experiments.workloads.pictures import draw_imbalance
-
-        check(out)
-        read = grids.read_log(log, lenient)
-        found = grids.imbalance(read, processors_of(size or []))
-        rows: list[dict[str, str | int | float]] = [each._asdict() for each in found.sites]
-        picture = draw_imbalance(found, f"{log.name}: load of {len(found.sites)} sites (after SC'07, figure 2)")
-        files = write(f"{_stem(log)}-imbalance", rows, picture, out)
-    _print_left_out(read.left_out)
-    if not size:
-        output.print_message(
-            "No sizes are known: loads are jobs, not jobs per processor. Give sizes with --size SITE=N."
+    """Print the standard output of all processes of the last attempt, or of one parameter of a sweep."""
+    if component is not None and parameter is not None:
+        print_message(
+            "koala: --component and --parameter exclude each other. Use --parameter for a sweep, --component for a job."
         )
-    elif found.others:
-        output.print_message(f"{found.others:,} jobs of sites without --size are left out.")
-    if as_json:
-        document = {"schema": "koala.imbalance/1", "log": str(log), "overall": found.overall}
-        document |= {"temporary": found.temporary, "hour": found.hour, "sites": rows}
-        output.print_json(document | {"files": [str(file) for file in files]})
-        return
-    table = [(each.site, each.jobs, each.processors or None, f"{each.load:.4g}") for each in found.sites]
-    output.table(["SITE", "JOBS", "PROCESSORS", "LOAD"], table[:_SHOWN])
-    if len(table) > _SHOWN:
-        output.print_message(f"{len(table) - _SHOWN} more sites are in the table on disk.")
-    print(f"Overall imbalance: {found.overall:,.3g} to 1.")
-    print(f"Temporary imbalance: {found.temporary:,.4g} to 1, in hour {found.hour:,} of the log.")
-    output.print_message(f"Written: {', '.join(str(file) for file in files)}.")
+        raise typer.Exit(BAD_INPUT)
+    with errors_reported(), Grid(grid) as koalad:
+        stream = "errors" if errors else "output"
+        pieces = koalad.output(
+            job,
+            stream=stream,
+            component=component,
+            follow=follow,
+            parameter=parameter,
+            prefix=prefix,
+            reconnect=Reconnecting(reconnect, print_message),
+        )
+        wrote = False
+        for piece in pieces:
+            wrote = True
+            sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+        if not wrote and parameter is None:
+            _print_why_nothing(koalad.jobs(ids=[job])[0], component)
 
 
-def batches(
-    log: Log, within: Within = "2m", lenient: Lenient = False, out: Out = Path("results"), as_json: Json = False
-) -> None:
-    """Show how the run times of jobs that a user submitted together differ: a table (CSV) and a figure (PNG, SVG)."""
-    with output.errors_reported(), interruptible():
-        need_extra("experiments", "The comparison")
-        from koalapy.experiments.files import check, write
-        from koalapy.experiments.workloads import grids
-        from koalapy.experiments.workloads.pictures import draw_batches
-
-        check(out)
-        span = _duration_of(within)
-        read = grids.read_log(log, lenient)
-        found = grids.batches(read, span)
-        rows: list[dict[str, str | int | float]] = [each._asdict() for each in found]
-        picture = draw_batches(found, f"{log.name}: run times within batches (after SC'07, figure 6)")
-        files = write(f"{_stem(log)}-batches", rows, picture, out)
-    _print_left_out(read.left_out)
-    if as_json:
-        document = {"schema": "koala.batches/1", "log": str(log), "within_s": span / 1e6, "classes": rows}
-        output.print_json(document | {"files": [str(file) for file in files]})
-        return
-    output.table(
-        ["JOBS OF A BATCH", "BATCHES", "JOBS", "% OF JOBS", "% OF WORK", "LONGEST BY SHORTEST", "MEDIAN"],
-        [
-            (
-                f"{each.least} or more", each.batches, each.jobs, f"{100 * each.share_of_jobs:.1f}",
-                f"{100 * each.share_of_work:.1f}", f"{each.spread_mean:,.4g}", f"{each.spread_median:,.4g}",
-            )
-            for each in found
-        ],
-    )  # fmt: skip
-    output.print_message(f"Written: {', '.join(str(file) for file in files)}.")
-
-
-def _print_left_out(left_out: str) -> None:
-    if left_out:
-        output.print_message(f"left out: {left_out}")
-
-
-def _stem(log: Path) -> str:
-    return log.name.partition(".swf")[0].partition(".gwf")[0] or log.name
-
-
-def _duration_of(within: str) -> Duration:
-    try:
-        return parse_duration(within)
-    except ValueError as error:
-        raise RequestError("bad_option", f"--within: {error}.", "Write --within 2m.") from None
+def _print_why_nothing(job: Document, component: int | None) -> None:
+    """Print that the job, or the component, has not started yet. koalad refuses one that never ran."""
+    began = any(each["started_at"] and component in (None, each["index"]) for each in job["components"])
+    if job["finished_at"] is None and not job["sweep"] and not began:
+        who = f"job {job['id']}" if component is None else f"component {component} of job {job['id']}"
+        print_message(f"koala: There is no output: {who} has not started. The job is {job['state']}.")

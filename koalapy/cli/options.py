@@ -3,15 +3,20 @@
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Annotated, Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from koalapy.model.units import Instant
 
 GRID_HELP = "Grid file, or the name of a grid whose koalad runs. Default: $KOALA_GRID, else ~/.config/koala/grid.yaml."
 _json = False
 _LONGEST_KEY = 160  # koalad takes 200, and several files have a suffix each
 _COMPLETED_S = 2.0  # a person waits for the completion
 _COMPLETED = 200  # the newest jobs
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _IDS = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 
 
@@ -126,6 +131,43 @@ def notify_of(recipients: Sequence[str] | None, changes: Sequence[str] | None) -
         else:
             entries.append({"webhook" if "://" in each else "mail": each})
     return [each | ({"on": list(changes)} if changes else {}) for each in entries]
+
+
+def instant_or_ago(text: str | None, now: "Instant") -> str | None:
+    """Return the instant of --since or --until in RFC 3339.
+
+    Raises RequestError unless it is a date, an instant or a duration before now.
+    """
+    from koalapy.model.errors import RequestError
+    from koalapy.model.units import Instant, format_instant, parse_duration, parse_instant
+
+    if text is None:
+        return None
+    try:
+        return format_instant(Instant(now - parse_duration(text)))
+    except ValueError:
+        pass
+    try:
+        day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+        return format_instant(Instant((day - _EPOCH) // timedelta(microseconds=1)))
+    except ValueError:
+        pass
+    try:
+        return format_instant(parse_instant(text))
+    except ValueError as error:
+        message = f"{text!r} is not a date, an instant or a duration."
+        raise RequestError("bad_instant", message, "Write it like 2030-01-31, 2030-01-31T12:00:00Z or 7d.") from error
+
+
+def seconds_of(duration: str) -> float:
+    """Return the seconds of a duration such as 90s. Raises RequestError for a text that is none."""
+    from koalapy.model.errors import RequestError
+    from koalapy.model.units import SECOND, parse_duration
+
+    try:
+        return parse_duration(duration) / SECOND
+    except ValueError as error:
+        raise RequestError("bad_duration", f"{duration!r} is no duration.", "Write 90s, 10m, 2h or 1d.") from error
 
 
 def _job_or_pilot(text: str) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.durations import seconds_of
 from koalapy.cli.output import FAILED, errors_reported, out, print_json, print_message, table
 from koalapy.cli.times import in_text, shown
 from koalapy.client import Grid
@@ -93,8 +92,8 @@ def open_pilot(
             cluster,
             processors,
             nodes=nodes,
-            walltime_s=seconds_of(walltime),
-            idle_s=seconds_of(idle),
+            walltime_s=options.seconds_of(walltime),
+            idle_s=options.seconds_of(idle),
             shared=shared,
             isolate=None if isolate is None else isolate.value,
             options={key: value for key, value in named.items() if value is not None},

@@ -17,11 +17,12 @@ from koalapy.calls import NotReachable
 from koalapy.cli import options
 from koalapy.cli.attach import follow_attended, leave
 from koalapy.cli.attendance import ESCAPE, Attendance, Left, Screen, escape_of
-from koalapy.cli.ends import exit_status_of, explained_of, found_after, own_failures, print_end
+from koalapy.cli.ends import exit_status_of, found_after, own_failures, print_end
+from koalapy.cli.explain import explained_of
 from koalapy.cli.follow import follow_output
-from koalapy.cli.moving import StateLines
 from koalapy.cli.output import FAILED, errors_reported, out, print_json, print_message
 from koalapy.cli.program import executable_of
+from koalapy.cli.progress import StateLines
 from koalapy.cli.signals import deferred, interruptible
 from koalapy.client import Grid
 from koalapy.client.following import RECONNECT_S

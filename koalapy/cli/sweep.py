@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.changing import print_accepted, print_checked, submit_again
 from koalapy.cli.ends import exit_by, print_end
-from koalapy.cli.moving import wait_with_progress
 from koalapy.cli.output import BAD_INPUT, errors_reported, out, print_json, print_message
 from koalapy.cli.program import executable_of
 from koalapy.cli.signals import deferred
+from koalapy.cli.submit import print_accepted, print_checked, submit_again
+from koalapy.cli.wait import wait_with_progress
 from koalapy.client import Grid
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError

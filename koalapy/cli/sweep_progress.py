@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from koalapy.cli.output import errors, print_message
-from koalapy.cli.sizes import in_bytes
+from koalapy.cli.output import errors, in_bytes, print_message
 from koalapy.client import Grid
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.output import errors_reported, out, print_json, table
-from koalapy.cli.since import instant_or_ago
 from koalapy.client import Grid
 from koalapy.model.units import SECOND, Instant
 from koalapy.model.usage import By
@@ -39,7 +38,9 @@ def usage(
     """
     with errors_reported(), Grid(grid) as koalad:
         now = Instant(round(datetime.now(UTC).timestamp() * SECOND))
-        document: Document = koalad.usage(str(by), instant_or_ago(since, now), instant_or_ago(until, now))
+        document: Document = koalad.usage(
+            str(by), options.instant_or_ago(since, now), options.instant_or_ago(until, now)
+        )
     if json:
         return print_json(document)
     if lines:

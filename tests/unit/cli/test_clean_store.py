@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from koalapy.api.documents import unknown as document_of
-from koalapy.cli import unknown
+from koalapy.cli import clean
 from koalapy.cli.main import app
 from koalapy.model.identity import AttemptId, InstanceId, JobId, Tag, tag_of
 from koalapy.model.units import Instant
@@ -57,7 +57,7 @@ def tags(count: int, store: InstanceId = OTHER, **fields: Any) -> list[UnknownTa
 
 
 def koala(monkeypatch: pytest.MonkeyPatch, koalad: Koalad, *arguments: str, typed: str = "") -> tuple[int, str, str]:
-    monkeypatch.setattr(unknown, "Grid", koalad)
+    monkeypatch.setattr(clean, "Grid", koalad)
     answer = CliRunner().invoke(app, list(arguments), input=typed)
     return answer.exit_code, answer.stdout, answer.stderr
 
@@ -84,7 +84,7 @@ def test_a_store_is_cleaned_as_a_whole_a_few_at_a_time(monkeypatch: pytest.Monke
     koalad = Koalad([*tags(120), *tags(3, InstanceId("zzzzz"))])
     status, printed, _ = koala(monkeypatch, koalad, "clean", "--store", "gpetb", "--ended", "--yes")
     assert (status, printed) == (0, "120 tags are cleaned up\n")
-    assert koalad.most_begun == unknown._AT_A_TIME
+    assert koalad.most_begun == clean._AT_A_TIME
     assert {each.instance for each in koalad.tags.values()} == {"zzzzz"}
 
 

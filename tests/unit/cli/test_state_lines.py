@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from koalapy.cli import moving
-from koalapy.cli.moving import StateLines
+from koalapy.cli import progress
+from koalapy.cli.progress import StateLines
 from koalapy.client import Grid
 
 WHY = "vu: A line of `setup` failed. Correct it; the shell's output shows why."
@@ -20,7 +20,7 @@ def job(state: str, reason: str | None = None, *clusters: str) -> dict[str, Any]
 def test_the_line_of_a_try_that_ends_gives_the_reason_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(moving, "_QUIET_S", 0.0)
+    monkeypatch.setattr(progress, "_QUIET_S", 0.0)
     (tmp_path / "grid.yaml").write_text("grid: das\n")
     lines = StateLines(Grid(tmp_path / "grid.yaml"))
     for each in (

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from koalapy import __version__
-from koalapy.cli import grid
+from koalapy.cli import up as up_command
 from koalapy.cli.main import app
 
 DOWN = {"message": "delft cannot be reached.", "advice": "koalad tries again."}
@@ -47,10 +47,10 @@ UP, CONNECTING, LOST = ("connected", "connected"), ("connected", "connecting"), 
 
 
 def up(monkeypatch: pytest.MonkeyPatch, koalad: Koalad, *options: str) -> tuple[int, str]:
-    monkeypatch.setattr(grid, "Grid", koalad)
-    monkeypatch.setattr(grid, "log_in_where_asked", lambda *_: None)
-    monkeypatch.setattr(grid, "_LOOK_S", 0.0)
-    monkeypatch.setattr(grid, "_FIRST_CONTACT_S", 0.0)
+    monkeypatch.setattr(up_command, "Grid", koalad)
+    monkeypatch.setattr(up_command, "log_in_where_asked", lambda *_: None)
+    monkeypatch.setattr(up_command, "_LOOK_S", 0.0)
+    monkeypatch.setattr(up_command, "_FIRST_CONTACT_S", 0.0)
     answer = CliRunner().invoke(app, ["up", *options])
     return answer.exit_code, answer.stdout
 

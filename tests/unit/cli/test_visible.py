@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from rich.console import Group
 from rich.text import Text
 
-from koalapy.cli import demo, doctor, files, grid, jobs, login, output, runners, unknown
+from koalapy.cli import clean, clusters, demo, doctor, explain, fetch, jobs, login, output, runners, show, status
 from koalapy.cli.console import SafeConsole
-from koalapy.cli.moving import TransferLines, transfer_line
 from koalapy.cli.output import print_error, print_json, print_line, print_message, rich_table, table
+from koalapy.cli.progress import TransferLines, transfer_line
 from koalapy.doctor.findings import Failure, Finding, Report, Status
 from koalapy.koalad import log
 from koalapy.model.errors import KoalaError, OurError, RequestError
@@ -201,17 +201,17 @@ class Koalad:
 
 COMMANDS: dict[str, tuple[Any, Callable[[], object]]] = {
     "jobs": (jobs, lambda: jobs.jobs(None)),
-    "show": (jobs, lambda: jobs.show(["7"])),
-    "explain": (jobs, lambda: jobs.explain(7)),
-    "fetch": (files, lambda: files.fetch(7, None)),
-    "status": (grid, lambda: grid.status()),
-    "clusters": (grid, lambda: grid.clusters()),
-    "unknown": (unknown, lambda: unknown.show_unknown(None, False)),
+    "show": (show, lambda: show.show(["7"])),
+    "explain": (explain, lambda: explain.explain(7)),
+    "fetch": (fetch, lambda: fetch.fetch(7, None)),
+    "status": (status, lambda: status.status()),
+    "clusters": (clusters, lambda: clusters.clusters()),
+    "unknown": (clean, lambda: clean.show_unknown(None, False)),
     "runners": (runners, lambda: runners.runners(False)),
     "login": (login, lambda: login.login(None)),
     "jobs --json": (jobs, lambda: jobs.jobs(None, json=True)),
-    "show --json": (jobs, lambda: jobs.show(["7"], json=True)),
-    "status --json": (grid, lambda: grid.status(json=True)),
+    "show --json": (show, lambda: show.show(["7"], json=True)),
+    "status --json": (status, lambda: status.status(json=True)),
 }
 
 

@@ -251,6 +251,15 @@ def imported_by(line: str, status: int | None = None) -> set[str]:
     return set(done.stderr.splitlines()[-1].split())
 
 
+# Commands in the file of another one, with which they are a pair.
+WITH_ANOTHER = {"down": "up", "grids": "status", "resubmit": "submit", "release": "hold"}
+
+
+def test_each_command_is_in_the_file_of_its_name() -> None:
+    modules = {name: module for name, (module, _) in cli.COMMANDS.items()}
+    assert modules == {name: WITH_ANOTHER.get(name, name) for name in modules}
+
+
 def test_the_table_of_commands_is_what_their_modules_have() -> None:
     modules = dict.fromkeys(module for module, _ in cli.COMMANDS.values())
     assert {name: module for module in modules for name in cli.commands_of(module)} == {

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from koalapy.api import openapi
-from koalapy.cli import grid
+from koalapy.cli import up as up_command
 from koalapy.cli.main import app
 
 Document = dict[str, Any]
@@ -62,7 +62,7 @@ def test_up_when_it_is_up_changes_nothing(koala: Any) -> None:
 def test_up_prints_which_release_runs_if_it_is_another(koala: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in koala.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(grid, "__version__", "9.9")
+    monkeypatch.setattr(up_command, "__version__", "9.9")
     answer = CliRunner().invoke(app, ["up"])
     before = koala("status", "--json").document
     assert answer.stdout.splitlines()[0] == f"koalad of grid live was up already (pid {before['pid']})"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from koalapy.cli.unknown import attempt_in_words
+from koalapy.cli.clean import attempt_in_words
 from koalapy.model.identity import FIRST_PILOT, JobId
 from koalapy.model.job import History, Outcome
 from koalapy.model.states import AttemptState, JobState

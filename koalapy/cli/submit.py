@@ -1,10 +1,9 @@
-"""Commands that change jobs: submit, resubmit, cancel, hold, release."""
+"""Commands that submit job files: submit, resubmit."""
 
 import hashlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -12,14 +11,12 @@ import typer
 
 from koalapy.calls import error_of
 from koalapy.cli import options
-from koalapy.cli.ends import exit_by, explained_of, found_after, print_end
-from koalapy.cli.moving import wait_with_progress
+from koalapy.cli.ends import exit_by, found_after, print_end
+from koalapy.cli.explain import explained_of
 from koalapy.cli.output import (
-    BAD_INPUT,
     DONE,
     FAILED,
     errors_reported,
-    exit_status,
     out,
     print_error,
     print_json,
@@ -27,13 +24,13 @@ from koalapy.cli.output import (
     table,
 )
 from koalapy.cli.overrides import Override, overrides_of
-from koalapy.cli.requests import show_request
+from koalapy.cli.show import show_request
 from koalapy.cli.signals import deferred
+from koalapy.cli.wait import wait_with_progress
 from koalapy.client import Grid
 from koalapy.client.submission import JobOrFile
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
-from koalapy.model.states import JobState
 
 app = typer.Typer()
 Document = Mapping[str, Any]
@@ -235,92 +232,3 @@ def print_accepted(jobs: Sequence[int], wanted: bool) -> None:
     """Print the ids on standard error if `wanted`: with --json, standard output gets the document only at the end."""
     for job in jobs if wanted else ():
         print_message(f"job {job} accepted")
-
-
-@app.command()
-def cancel(
-    jobs: Annotated[list[str] | None, options.IDS] = None,
-    state: Annotated[list[JobState] | None, typer.Option("--state", help="Jobs in this state; repeat it.")] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="PATTERN", help="Jobs with this name; * and ? match.")
-    ] = None,
-    label: options.WithLabel = None,
-    everything: Annotated[bool, typer.Option("--all", help="All jobs that are not final.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --all.")] = False,
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Do not wait for unreachable clusters; their batch jobs are cancelled later."),
-    ] = False,
-    grid: options.Grid = None,
-    json: options.Json = False,
-) -> None:
-    """Cancel jobs: those that are named, or all that match. A job that is final is not an error."""
-    filtered = bool(state) or name is not None or bool(label)
-    if sum((bool(jobs), filtered, everything)) != 1:
-        print_message(
-            "koala: It is not clear which jobs to cancel. Name jobs, or use --state, --name or --label, or --all."
-        )
-        raise typer.Exit(BAD_INPUT)
-    with errors_reported(), Grid(grid) as koalad:
-        if jobs:
-            ids = options.ids_of(koalad, jobs)
-        else:
-            ids = _live_jobs(koalad, state or (), name, label or ())
-            if not ids and not json:
-                print_message("No job matches, so nothing was cancelled.")
-            if ids and everything and not yes:
-                _confirm(len(ids))
-        changed = koalad.cancel_many(ids, force=force)
-        over = [each["id"] for each in changed["refused"] if each["error"]["code"] == "wrong_state"]
-        if over:
-            what = f"Job {over[0]} is" if len(over) == 1 else f"{len(over)} jobs are"
-            print_message(f"koala: {what} final already; nothing was left to cancel.")
-        _print_changed(changed, json, known=over)
-
-
-def _live_jobs(koalad: Grid, states: Sequence[JobState], name: str | None, labels: Sequence[str]) -> list[int]:
-    """Return the ids of jobs that are not final and match all criteria."""
-    matching = koalad.jobs([str(state) for state in states], labels=labels)
-    found = [job for job in matching if job["finished_at"] is None]
-    return [job["id"] for job in found if name is None or fnmatchcase(job["name"], name)]
-
-
-def _confirm(count: int) -> None:
-    """End the command unless a person at a terminal confirms. Raises RequestError without a terminal."""
-    what = f"all {counted_as(count, 'job')}" if count > 1 else "the only job"
-    if not sys.stdin.isatty():
-        raise RequestError(
-            "not_confirmed", f"To cancel {what}, confirm it on a terminal.", "Without a terminal, use --yes."
-        )
-    if not typer.confirm(f"Cancel {what} of this grid?", err=True):
-        raise typer.Exit(FAILED)
-
-
-@app.command()
-def hold(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = False) -> None:
-    """Keep waiting jobs from being started, and sweeps from going on."""
-    with errors_reported(), Grid(grid) as koalad:
-        _print_changed(koalad.hold_many(options.ids_of(koalad, jobs)), json, stopping=", to be held")
-
-
-@app.command()
-def release(jobs: options.JobIds, grid: options.Grid = None, json: options.Json = False) -> None:
-    """Let held jobs and sweeps start again."""
-    with errors_reported(), Grid(grid) as koalad:
-        _print_changed(koalad.release_many(options.ids_of(koalad, jobs)), json, stopping=", and goes on then")
-
-
-def _print_changed(changed: Document, json: bool, stopping: str = "", known: Sequence[int] = ()) -> NoReturn:
-    """Print the changed jobs, and the errors of others; then end the command with its status."""
-    status = DONE
-    for refused in changed["refused"]:
-        if refused["id"] not in known:
-            error = error_of(refused["error"])
-            print_error(error)
-            status = exit_status(error)
-    if json:
-        print_json(changed)
-    else:
-        for job in changed["jobs"]:
-            out.print(f"job {job['id']} is {job['state']}{stopping if job['state'] == 'stopping' else ''}")
-    raise typer.Exit(status)

@@ -1,4 +1,4 @@
-"""Shows the progress of waiting jobs to a person: states, reasons and transfers."""
+"""Shows the progress of jobs to a person: states, reasons, transfers, and the jobs of a flow."""
 
 import re
 import time
@@ -6,18 +6,14 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from koalapy.calls import NotReachable
 from koalapy.cli.output import errors, print_message
-from koalapy.cli.signals import interruptible
-from koalapy.cli.sizes import in_bytes
-from koalapy.cli.sweep_progress import wait_for_all
 from koalapy.cli.times import in_text
 from koalapy.client import Grid
-from koalapy.client.following import RECONNECT_S, Reconnecting
 from koalapy.model.textfile.words import visible
 
 if TYPE_CHECKING:
     from rich.status import Status
+from koalapy.cli.output import in_bytes
 
 LOOK_S = 1.0
 _EXPLAIN_S = 5.0  # seconds in one state before the first explanation, and between two
@@ -27,55 +23,6 @@ _RUNS = "It is running."  # an explanation that only repeats the state
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _PIPED_S = 10.0  # between two plain lines
 Document = Mapping[str, Any]
-
-
-def wait_with_progress(
-    koalad: Grid, jobs: Sequence[int], timeout_s: float | None = None, reconnect_s: float = RECONNECT_S
-) -> Sequence[Document]:
-    """Wait until the jobs are final, and print their progress meanwhile: states, reasons, transfers, sweeps.
-
-    Return the jobs. Raises TimeoutError after `timeout_s`, and KoalaError if koalad is unreachable for `reconnect_s`.
-    """
-    try:
-        with interruptible():
-            deadline = None if timeout_s is None else time.monotonic() + timeout_s
-            return _when_over(koalad, jobs, deadline, Reconnecting(reconnect_s, print_message))
-    except KeyboardInterrupt:
-        ids = " ".join(map(str, jobs))
-        what = f"job {ids} goes" if len(jobs) == 1 else f"{len(jobs)} jobs go"
-        again = f"waits for {'it' if len(jobs) == 1 else 'them'} again"
-        print_message(
-            f"{what} on: `koala wait {ids}` {again}, `koala cancel {ids}` ends {'it' if len(jobs) == 1 else 'them'}."
-        )
-        raise
-
-
-def _when_over(
-    koalad: Grid, jobs: Sequence[int], deadline: float | None, reconnecting: Reconnecting
-) -> Sequence[Document]:
-    states = StateLines(koalad)
-    with TransferLines() as lines:
-        while True:
-            asked_at = time.monotonic()
-            left = None if deadline is None else max(0.0, deadline - asked_at)
-            try:
-                try:
-                    final = koalad.wait(jobs, LOOK_S if left is None else min(LOOK_S, left))
-                    reconnecting.answered(asked_at)
-                    return final
-                except TimeoutError:
-                    reconnecting.answered(asked_at)
-                    if left is not None and left <= LOOK_S:
-                        raise
-                found = koalad.jobs(ids=jobs)
-                if any(job["sweep"] and job["finished_at"] is None for job in found):
-                    return wait_for_all(koalad, jobs, left)
-                states.print_changes(*found)
-                lines.show(*found)
-            except NotReachable as error:
-                if left == 0:
-                    raise
-                reconnecting.pause(error)
 
 
 class StateLines:
@@ -140,6 +87,12 @@ class StateLines:
         if summary != _RUNS and kind != self._explained.get(job):
             self._explained[job] = kind
             print_message(f"job {job}: {in_text(summary)}")
+
+
+def progress_of(flow: Document) -> str:
+    """Return the progress of a flow, such as `3/5 done, 1 failed`."""
+    more = "".join(f", {flow[name]} {name}" for name in ("failed", "cancelled") if flow[name])
+    return f"{flow['done']}/{flow['jobs']} done{more}"
 
 
 def moving(job: Document) -> str | None:
