@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from koalapy.calls import NotReachable
     from koalapy.client import Grid
+    from koalapy.client.calls import NotReachable
     from koalapy.model.errors import ClusterError, KoalaError, OurError, RequestError, TransientError
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
 _ERRORS = "koalapy.model.errors"
 _MODULES = dict.fromkeys(("KoalaError", "OurError", "RequestError", "ClusterError", "TransientError"), _ERRORS) | {
     "Grid": "koalapy.client",
-    "NotReachable": "koalapy.calls",
+    "NotReachable": "koalapy.client.calls",
 }
 
 

@@ -12,8 +12,8 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from koalapy.api.files import CutOff
+from koalapy.common.peers import is_trusted, user_of
 from koalapy.model.errors import OurError
-from koalapy.peers import is_trusted, user_of
 
 _LOG = structlog.get_logger()
 _THREADS = 200  # calls that may wait at one time

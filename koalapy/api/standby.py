@@ -15,7 +15,7 @@ from koalapy.api.bodies import ShutdownBody
 from koalapy.api.errors import add_errors, error_answer
 from koalapy.api.koalad import Facts
 from koalapy.api.openapi import AnswerApp
-from koalapy.locations import GRID_FILE_HEADER
+from koalapy.common.locations import GRID_FILE_HEADER
 from koalapy.model.errors import Reason, RequestError, TransientError
 from koalapy.views.recovery import Recovered
 

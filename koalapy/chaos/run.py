@@ -17,7 +17,7 @@ from koalapy.chaos.site_actions import schedule_of_sites
 from koalapy.chaos.stage import GridStage, SitesStage, Stage
 from koalapy.chaos.user_actions import USERS
 from koalapy.chaos.violation import Promise, Violation, promise
-from koalapy.driver import NoRecorder, Recorder
+from koalapy.driver.driver import NoRecorder, Recorder
 from koalapy.model.units import HOUR, Instant
 from koalapy.world.random_requests import Habits
 from koalapy.world.random_sites import draw_sites

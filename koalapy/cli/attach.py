@@ -6,7 +6,6 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from koalapy.calls import NotReachable
 from koalapy.cli import options
 from koalapy.cli.attendance import ESCAPE, FIRST, Attendance, Left, Screen, escape_of
 from koalapy.cli.ends import OWN_FAILURE, exit_status_of, own_failures, print_end
@@ -16,6 +15,7 @@ from koalapy.cli.output import DONE, errors_reported, print_message
 from koalapy.cli.progress import StateLines
 from koalapy.cli.signals import interruptible
 from koalapy.client import Grid
+from koalapy.client.calls import NotReachable
 from koalapy.client.following import RECONNECT_S
 from koalapy.model.errors import RequestError
 from koalapy.model.request import Interactive

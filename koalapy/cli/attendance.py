@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, BinaryIO
 
-from koalapy.calls import NotReachable
 from koalapy.cli.output import print_message
 from koalapy.client import Grid
+from koalapy.client.calls import NotReachable
 from koalapy.client.terminal import Terminal
-from koalapy.lines import Writer
+from koalapy.common.lines import Writer
 from koalapy.model.errors import KoalaError, RequestError, TransientError
 
 FIRST = Writer(0, 0)

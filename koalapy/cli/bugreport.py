@@ -22,10 +22,10 @@ from koalapy import __version__
 from koalapy.cli import options
 from koalapy.cli.output import FAILED, errors_reported, out, print_json, print_message, table
 from koalapy.client import Grid
-from koalapy.locations import JOURNALS, Locations
+from koalapy.common.locations import JOURNALS, Locations
+from koalapy.journal.secrets import HIDDEN, Secrets
 from koalapy.model.errors import KoalaError, OurError, RequestError
 from koalapy.runtime.journals import files_of
-from koalapy.secrets import HIDDEN, Secrets
 
 _LOG_BYTES = 2_000_000  # read from the end of each log
 _MOST_JOBS = 500  # the newest jobs that the logs name; the values of their environments are hidden

@@ -6,7 +6,6 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from koalapy.calls import NotReachable
 from koalapy.cli import options
 from koalapy.cli.output import (
     DONE,
@@ -20,6 +19,7 @@ from koalapy.cli.output import (
     table,
 )
 from koalapy.client import Grid
+from koalapy.client.calls import NotReachable
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import KoalaError, RequestError
 

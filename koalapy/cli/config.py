@@ -6,7 +6,7 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.output import errors_reported, out, print_json
-from koalapy.locations import Locations
+from koalapy.common.locations import Locations
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
 

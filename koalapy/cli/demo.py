@@ -16,7 +16,6 @@ import yaml
 from rich.live import Live
 from rich.table import Table
 
-from koalapy.calls import NotReachable
 from koalapy.cli.output import (
     DONE,
     FAILED,
@@ -30,9 +29,10 @@ from koalapy.cli.output import (
 )
 from koalapy.cli.signals import interruptible_once, uninterrupted
 from koalapy.client import Grid
-from koalapy.daemon import wait_for_end
-from koalapy.data import data_path
-from koalapy.extras import need_extra
+from koalapy.client.calls import NotReachable
+from koalapy.client.daemon import wait_for_end
+from koalapy.common.data import data_path
+from koalapy.common.extras import need_extra
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import KoalaError, OurError
 

@@ -16,13 +16,13 @@ from koalapy.cli.login import AtTerminal, terminal_kept
 from koalapy.cli.options import GRID_HELP, Json
 from koalapy.cli.output import FAILED, errors, errors_reported, out, print_json, print_line, print_message
 from koalapy.cli.signals import interruptible, uninterrupted
+from koalapy.common.locations import Locations
 from koalapy.config import GridFile
 from koalapy.doctor.checks import CHECKS, TITLES
 from koalapy.doctor.doctor import Doctor
 from koalapy.doctor.document import document
 from koalapy.doctor.findings import Failure, Finding, Report, Status
 from koalapy.koalad.gridfile import read_grid_file
-from koalapy.locations import Locations
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.words import use_known, visible
 from koalapy.model.units import SECOND, parse_duration

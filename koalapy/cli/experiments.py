@@ -11,7 +11,7 @@ from rich.progress import track
 from koalapy.cli import output
 from koalapy.cli.options import Json
 from koalapy.cli.signals import interruptible
-from koalapy.extras import need_extra
+from koalapy.common.extras import need_extra
 from koalapy.model.errors import RequestError
 
 Item = TypeVar("Item")

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from koalapy.calls import NotReachable
 from koalapy.cli.output import print_message
 from koalapy.client import Grid
+from koalapy.client.calls import NotReachable
 from koalapy.client.following import Reconnecting
-from koalapy.lines import Writer
+from koalapy.common.lines import Writer
 from koalapy.model.errors import KoalaError
 
 Document = Mapping[str, Any]

@@ -5,7 +5,6 @@ from typing import Any, NoReturn
 
 import typer
 
-from koalapy.calls import error_of
 from koalapy.cli import options
 from koalapy.cli.output import (
     DONE,
@@ -16,6 +15,7 @@ from koalapy.cli.output import (
     print_json,
 )
 from koalapy.client import Grid
+from koalapy.client.calls import error_of
 
 app = typer.Typer()
 Document = Mapping[str, Any]

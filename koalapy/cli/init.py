@@ -17,6 +17,8 @@ from koalapy_adapters.connections.ssh_config import NO_FILE
 from koalapy.cli.login import AtTerminal
 from koalapy.cli.options import Json
 from koalapy.cli.output import FAILED, errors, errors_reported, print_error, print_json, print_message
+from koalapy.common.locations import default_grid_file
+from koalapy.common.registry import registered
 from koalapy.config import GridFile, read_grid
 from koalapy.config.connect import ConnectError, parse_connect
 from koalapy.config.names import LONGEST_NAME, is_name
@@ -25,10 +27,8 @@ from koalapy.init.choosing import Entry, entry, proposed_name
 from koalapy.init.looking import Look, look
 from koalapy.init.ssh_hosts import ssh_hosts
 from koalapy.init.writing import text, write
-from koalapy.locations import default_grid_file
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.words import visible
-from koalapy.registry import registered
 from koalapy.runtime.uplink.connect import connection_of
 
 app = typer.Typer()

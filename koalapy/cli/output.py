@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import typer
 
-from koalapy.calls import NotReachable
 from koalapy.cli import options
 from koalapy.cli.times import in_text
+from koalapy.client.calls import NotReachable
 from koalapy.model.errors import KoalaError
 from koalapy.model.textfile.words import visible, visible_json
 

@@ -10,8 +10,8 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.output import FAILED, errors_reported, out, print_json, print_message, table
+from koalapy.common.locations import Locations
 from koalapy.koalad.gridfile import read_grid_file
-from koalapy.locations import Locations
 from koalapy.model.errors import RequestError
 
 app = typer.Typer()

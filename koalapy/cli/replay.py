@@ -18,7 +18,7 @@ from koalapy.cli import options, output
 from koalapy.cli.replay_report import document, print_outcomes, print_survey, rounded_duration, write_table
 from koalapy.cli.replay_terms import WrittenOptions, read_clusters, rows_of_policies, terms_of, without_equal_placements
 from koalapy.cli.signals import interruptible, uninterrupted
-from koalapy.extras import need_extra
+from koalapy.common.extras import need_extra
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
 

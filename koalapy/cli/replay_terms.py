@@ -7,15 +7,15 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from koalapy.common.locations import Locations
+from koalapy.common.registry import registered
 from koalapy.config import engine_settings
 from koalapy.koalad.gridfile import read_grid_file
-from koalapy.locations import Locations
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
 from koalapy.model.textfile.words import use_known
 from koalapy.model.units import parse_duration
-from koalapy.registry import registered
 
 if TYPE_CHECKING:  # numpy is imported on use: other commands start without it
     from koalapy.experiments.replay.jobs import Grace, Terms

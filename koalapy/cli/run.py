@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 import typer
 
-from koalapy.calls import NotReachable
 from koalapy.cli import options
 from koalapy.cli.attach import follow_attended, leave
 from koalapy.cli.attendance import ESCAPE, Attendance, Left, Screen, escape_of
@@ -25,6 +24,7 @@ from koalapy.cli.program import executable_of
 from koalapy.cli.progress import StateLines
 from koalapy.cli.signals import deferred, interruptible
 from koalapy.client import Grid
+from koalapy.client.calls import NotReachable
 from koalapy.client.following import RECONNECT_S
 from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.request import Interactive

@@ -15,10 +15,10 @@ import typer
 from koalapy.cli import options
 from koalapy.cli.output import FAILED, errors_reported, out, print_json
 from koalapy.client import Grid
+from koalapy.common.data import data_path
+from koalapy.common.locations import Locations, home
 from koalapy.config import Command, GridFile, Local
-from koalapy.data import data_path
 from koalapy.koalad.gridfile import read_grid_file
-from koalapy.locations import Locations, home
 from koalapy.model.errors import KoalaError, OurError, RequestError
 
 _TEMPLATE = "koalad@.service"

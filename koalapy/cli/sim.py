@@ -18,7 +18,7 @@ from koalapy.cli.options import Json
 from koalapy.cli.replay import replay
 from koalapy.cli.signals import interruptible
 from koalapy.cli.sim_logs import batches, imbalance
-from koalapy.extras import need_extra
+from koalapy.common.extras import need_extra
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
 

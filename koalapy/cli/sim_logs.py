@@ -9,7 +9,7 @@ from koalapy.cli import output
 from koalapy.cli.options import Json
 from koalapy.cli.replay_terms import processors_of
 from koalapy.cli.signals import interruptible
-from koalapy.extras import need_extra
+from koalapy.common.extras import need_extra
 from koalapy.model.errors import RequestError
 from koalapy.model.units import Duration, parse_duration
 

@@ -56,9 +56,9 @@ def init(grid: options.Grid = None, json: options.Json = False) -> None:
 
 def _make_key(grid: str | None) -> dict[str, Any]:
     """Make the key, and return the document koala.site_key/1. Raises KoalaError."""
-    from koalapy.extras import need_extra
+    from koalapy.common.extras import need_extra
+    from koalapy.common.locations import Locations, certificate_of
     from koalapy.koalad.gridfile import read_grid_file
-    from koalapy.locations import Locations, certificate_of
     from koalapy.model.errors import RequestError
 
     need_extra("sites", "A site")

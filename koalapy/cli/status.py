@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from koalapy.calls import Calls, NotReachable
 from koalapy.cli import options
 from koalapy.cli.clean import attempt_in_words, print_unknown, show_unknown
 from koalapy.cli.output import ago, errors_reported, out, print_json, print_message, table
 from koalapy.cli.times import Utc, in_text, shown
 from koalapy.client import Grid
-from koalapy.locations import grids_here
+from koalapy.client.calls import Calls, NotReachable
+from koalapy.common.locations import grids_here
 from koalapy.model.counts import counted_as
 
 app = typer.Typer()

@@ -9,7 +9,6 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from koalapy.calls import error_of
 from koalapy.cli import options
 from koalapy.cli.ends import exit_by, found_after, print_end
 from koalapy.cli.explain import explained_of
@@ -28,6 +27,7 @@ from koalapy.cli.show import show_request
 from koalapy.cli.signals import deferred
 from koalapy.cli.wait import wait_with_progress
 from koalapy.client import Grid
+from koalapy.client.calls import error_of
 from koalapy.client.submission import JobOrFile
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError

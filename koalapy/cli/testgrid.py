@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from koalapy.cli.output import errors, out, print_json, print_message, table
-from koalapy.extras import need_extra
+from koalapy.common.extras import need_extra
 from koalapy.model.errors import KoalaError
 
 if TYPE_CHECKING:

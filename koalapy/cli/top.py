@@ -14,11 +14,11 @@ from typing import Annotated, Any
 
 import typer
 
-from koalapy.calls import NotReachable
 from koalapy.cli import options
 from koalapy.cli.output import errors_reported, out, print_json
 from koalapy.cli.signals import interruptible
 from koalapy.client import Grid
+from koalapy.client.calls import NotReachable
 from koalapy.model.errors import KoalaError
 from koalapy.model.textfile.words import visible_line
 

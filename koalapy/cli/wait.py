@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from koalapy.calls import NotReachable
 from koalapy.cli import options
 from koalapy.cli.ends import exit_by, print_end
 from koalapy.cli.explain import explained_of
@@ -19,6 +18,7 @@ from koalapy.cli.progress import LOOK_S, StateLines, TransferLines
 from koalapy.cli.signals import interruptible
 from koalapy.cli.sweep_progress import wait_for_all
 from koalapy.client import Grid
+from koalapy.client.calls import NotReachable
 from koalapy.client.following import RECONNECT_S, Reconnecting
 from koalapy.model.errors import TransientError
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from koalapy.calls import NotReachable, error_of
-from koalapy.lines import Interleaving, Writer
+from koalapy.client.calls import NotReachable, error_of
+from koalapy.common.lines import Interleaving, Writer
 from koalapy.model.errors import OurError
 
 RECONNECT_S = 60.0  # a restart of koalad takes seconds

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from koalapy_adapters.frames import Chunk, Control, Decoder, Frame, FrameError
 
-from koalapy.calls import Calls, NotReachable, error_of
+from koalapy.client.calls import Calls, NotReachable, error_of
 from koalapy.model.errors import KoalaError, RequestError
 
 _PIECE_BYTES = 1 << 16

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import quote
 
-from koalapy.calls import Calls, NotReachable
+from koalapy.client.calls import Calls, NotReachable
+from koalapy.client.daemon import start, wait_for_end
 from koalapy.client.following import RECONNECT_S, FollowedLines, Reconnecting
 from koalapy.client.forwarding import LOOPBACK, Forwarding
 from koalapy.client.login import Answer, await_logins, log_in
 from koalapy.client.submission import JobOrFile, as_posted, post
 from koalapy.client.terminal import Terminal
-from koalapy.daemon import start, wait_for_end
-from koalapy.lines import Writer
-from koalapy.locations import Locations
+from koalapy.common.lines import Writer
+from koalapy.common.locations import Locations
 from koalapy.model.errors import KoalaError, TransientError
 
 if TYPE_CHECKING:  # they need typing_extensions, whose import takes 10 ms

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from koalapy.calls import Calls
+from koalapy.client.calls import Calls
 from koalapy.model.errors import KoalaError
 
 Document = Mapping[str, Any]

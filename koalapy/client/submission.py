@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from koalapy.calls import Calls, Document
-from koalapy.locations import read_file
+from koalapy.client.calls import Calls, Document
+from koalapy.common.locations import read_file
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile import MAX_BYTES
 

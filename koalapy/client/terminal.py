@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from koalapy_adapters.frames import MAX_CHUNK, Chunk, Control, Frame, encode
 
-from koalapy.calls import Calls, NotReachable, error_of
+from koalapy.client.calls import Calls, NotReachable, error_of
 from koalapy.client.forwarding import frames_of
 
 

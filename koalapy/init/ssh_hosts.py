@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from koalapy.locations import home
+from koalapy.common.locations import home
 
 _DEPTH = 8  # of nested includes; OpenSSH allows 16
 _WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\])+""")

@@ -7,9 +7,9 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from koalapy.journal.journal import Batch, Taken
+from koalapy.journal.secrets import HIDDEN, Secrets
 from koalapy.journal.state import copy_of
 from koalapy.model.units import Instant
-from koalapy.secrets import HIDDEN, Secrets
 
 
 class Difference(NamedTuple):

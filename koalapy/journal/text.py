@@ -17,6 +17,7 @@ from typing import Any
 
 from koalapy.engine import Engine
 from koalapy.journal.journal import Batch, Taken
+from koalapy.journal.secrets import HIDDEN, Secrets
 from koalapy.journal.state import ROOMS, attributes, in_rooms
 from koalapy.model.errors import RequestError
 from koalapy.model.notification import Program, Webhook
@@ -24,7 +25,6 @@ from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Settings
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scheduler.schedule import Policies
-from koalapy.secrets import HIDDEN, Secrets
 
 SCHEMA = "koala.journal/1"
 # Fields with texts by users and programs. No decision of the engine depends on them.

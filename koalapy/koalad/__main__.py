@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from koalapy.common.locations import Locations
 from koalapy.koalad.gridfile import WatchedFile, read_grid_file
 from koalapy.koalad.log import LogFormat, set_up
-from koalapy.locations import Locations
 from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.textfile.words import visible_line
 from koalapy.runtime.current_grid import CurrentGrid

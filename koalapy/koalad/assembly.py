@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from koalapy.api.jobs import Reader
+from koalapy.common.extras import need_extra
+from koalapy.common.locations import JOURNALS, certificate_of
+from koalapy.common.registry import registered
 from koalapy.config import (
     GridFile,
     borrow_of,
@@ -21,12 +24,10 @@ from koalapy.config import (
 )
 from koalapy.config.difference import PLACE
 from koalapy.core.foreign import Foreign
-from koalapy.driver import Driver
+from koalapy.driver.driver import Driver
 from koalapy.engine import Engine
-from koalapy.extras import need_extra
 from koalapy.journal.journal import Journal
 from koalapy.koalad.maintenance import maintenance_of
-from koalapy.locations import JOURNALS, certificate_of
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.errors import OurError, RequestError
@@ -40,7 +41,6 @@ from koalapy.model.states import JobState
 from koalapy.model.textfile.notify import notify_of
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.policies.scavenging import ScavengingPolicies
-from koalapy.registry import registered
 from koalapy.runtime import command_clusters
 from koalapy.runtime.accounting import Accounting
 from koalapy.runtime.all_links import AllLinks

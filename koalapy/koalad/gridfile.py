@@ -3,13 +3,13 @@
 from hashlib import sha256
 from pathlib import Path
 
+from koalapy.common.locations import read_file
+from koalapy.common.registry import registered
 from koalapy.config import SWEEP_POLICIES, GridFile, read_grid
 from koalapy.config.maintenance import MAINTENANCE
 from koalapy.config.preempt import VACATING
 from koalapy.config.site import SITE_POLICIES
-from koalapy.locations import read_file
 from koalapy.model.errors import RequestError
-from koalapy.registry import registered
 
 
 class WatchedFile:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from koalapy.api.bodies import JobText
+from koalapy.common.registry import load, registered
 from koalapy.languages import from_mapping, read_job, read_notify
 from koalapy.model.errors import RequestError
 from koalapy.model.labels import joined
 from koalapy.model.request import Request
 from koalapy.model.textfile.words import shown, use_known
-from koalapy.registry import load, registered
 from koalapy.runtime.current_grid import CurrentGrid
 from koalapy.runtime.open_regular import open_regular
 from koalapy.runtime.parameters import with_staged

@@ -20,15 +20,15 @@ from koalapy.api.jobs import Reader
 from koalapy.api.metrics import MetricsOnly
 from koalapy.api.server import Server, bind, bind_port
 from koalapy.api.standby import ExchangeableApp, create_standby_app
+from koalapy.common.locations import Locations
+from koalapy.common.registry import registered
 from koalapy.config import GridFile
 from koalapy.koalad.assembly import Koalad
 from koalapy.koalad.gridfile import WatchedFile, read_grid_file
-from koalapy.locations import Locations
 from koalapy.model.change import Snapshot
 from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, TransientError
 from koalapy.model.identity import InstanceId
 from koalapy.model.units import SECOND, Instant
-from koalapy.registry import registered
 from koalapy.runtime.current_grid import CurrentGrid
 from koalapy.runtime.driver_thread import TAKEN_OVER
 from koalapy.runtime.grid_changes import Reloaded

@@ -7,7 +7,7 @@ from typing import Any
 from koalapy_adapters import messages as wire
 from koalapy_adapters.messages import kcm, koalad
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.link import sweeps, translate
 from koalapy.link.cluster import Cluster
 from koalapy.link.offset import ClockOffset

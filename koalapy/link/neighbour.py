@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from koalapy_adapters.messages import PROTOCOL, from_json
 from koalapy_adapters.messages.fields import MessageError
 
-from koalapy.driver import Delivery
-from koalapy.extras import need_matchmaker
+from koalapy.common.extras import need_matchmaker
+from koalapy.driver.driver import Delivery
 from koalapy.languages.mapping import job_mapping
 from koalapy.languages.native import from_mapping
 from koalapy.link.conversation import Deliver

@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Callable
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.model.commands import AnnounceNotification, SendNotification
 from koalapy.model.errors import Reason
 from koalapy.model.events import NotificationDue, NotificationTried

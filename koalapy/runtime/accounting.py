@@ -13,7 +13,7 @@ import structlog
 from koalapy_adapters.messages import details as answers
 from koalapy_adapters.messages import koalad
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.link.translate import own_attempt
 from koalapy.model.errors import KoalaError
 from koalapy.model.events import AttemptsAccounted

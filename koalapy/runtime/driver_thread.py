@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from koalapy.driver import Delivery, Driver
+from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.errors import KoalaError, Reason, TransientError
 from koalapy.model.units import SECOND

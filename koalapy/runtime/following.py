@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import structlog
 
-from koalapy.lines import Interleaving, Writer
+from koalapy.common.lines import Interleaving, Writer
 from koalapy.link.stretches import Stretches
 from koalapy.model.errors import KoalaError, OurError
 from koalapy.model.identity import AttemptId

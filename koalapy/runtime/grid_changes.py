@@ -1,7 +1,8 @@
 """Changes of the grid while koalad runs: clusters that are added, drained and removed, and a grid file read again.
 
 One change is made at a time. Each is checked as a whole before anything happens, then carried out as
-`koalapy.grid_change` decides. A caller may stop waiting for a store that fails; the change goes on when it works again.
+`driver/grid_change.py` decides. A caller may stop waiting for a store that fails; the change goes on when it
+works again.
 """
 
 import threading
@@ -26,8 +27,8 @@ from koalapy.config import (
     with_clusters,
 )
 from koalapy.config.difference import PLACE
-from koalapy.driver import Delivery
-from koalapy.grid_change import (
+from koalapy.driver.driver import Delivery
+from koalapy.driver.grid_change import (
     Change,
     Commit,
     Done,

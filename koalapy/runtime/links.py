@@ -21,7 +21,7 @@ from koalapy_adapters.messages.streams import OpenStream
 from koalapy.coallocation.event_origin import is_elsewhere
 from koalapy.coallocation.restored_store import doubtful
 from koalapy.config import Leased, Pilot, cluster_config, lent_config
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
 from koalapy.link.conversation import known_attempts, lost

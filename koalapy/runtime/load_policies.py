@@ -5,11 +5,11 @@ from typing import Any
 
 import structlog
 
+from koalapy.common.registry import load, registered
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.sites import SitePolicies
-from koalapy.registry import load, registered
 from koalapy.scheduler.schedule import Policies
 
 _LOG = structlog.get_logger()

@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from koalapy.broker.availability import Availability
 from koalapy.coallocation.changeable import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
-from koalapy.driver import Delivery
+from koalapy.common.extras import need_matchmaker
+from koalapy.driver.driver import Delivery
 from koalapy.engine import Engine
-from koalapy.extras import need_matchmaker
 from koalapy.journal.journal import Taken
 from koalapy.model.attempt import Attempt, attempt_value
 from koalapy.model.change import Change

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import yaml
 
-from koalapy.data import data_path
+from koalapy.common.data import data_path
 
 NAME = os.environ.get("KOALA_TESTGRID") or "testgrid"  # several test grids may exist side by side
 PROJECT = f"koala-{NAME}"

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from koalapy.locations import Locations
+from koalapy.common.locations import Locations
 from koalapy.testgrid import layout, ready, repair, state
 from koalapy.testgrid.containers import Containers
 from koalapy.testgrid.errors import ContainersError

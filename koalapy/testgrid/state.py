@@ -10,7 +10,7 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from koalapy.locations import home, refuse_open
+from koalapy.common.locations import home, refuse_open
 from koalapy.testgrid import layout
 
 

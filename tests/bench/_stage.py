@@ -8,7 +8,7 @@ from random import Random
 
 from _mix import INSTANCE, START, engine_of, request, settings
 
-from koalapy.driver import Delivery, Driver
+from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterState, Node

@@ -13,7 +13,7 @@ from typing import Any
 
 from _grid import koalad_on_test_grid, last_line, wait_until_measured
 
-from koalapy.data import data_path
+from koalapy.common.data import data_path
 
 Document = dict[str, Any]
 COMPONENTS, PROCESSORS = 4, 2

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from _years import BATCH, EVERY, draw, memory_mb, options, store_mb
 
-from koalapy.driver import Delivery, Driver
+from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import OutboxEntry
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node, Scavenge

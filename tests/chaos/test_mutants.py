@@ -74,7 +74,7 @@ from koalapy.core.core import Core
 from koalapy.core.matching import Matching
 from koalapy.core.prerequisites import Prerequisites
 from koalapy.core.startup import StartupGate
-from koalapy.driver import Driver
+from koalapy.driver.driver import Driver
 from koalapy.engine import Engine
 from koalapy.information import commitments, kis
 from koalapy.information.refused_jobs import RefusedJobs

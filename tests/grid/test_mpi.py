@@ -11,7 +11,7 @@ import pytest
 from programs import need
 from real_grid import Document, Koalad
 
-from koalapy.data import data_path
+from koalapy.common.data import data_path
 from koalapy.testgrid import layout
 
 SIZES = {"alpha": 6, "gamma": 6}  # more than one node of Grid Engine has

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from koalapy.driver import Delivery, Driver
+from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import OutboxEntry
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node

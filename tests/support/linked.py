@@ -15,7 +15,7 @@ from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.connections.protocol import Channel, Connection, Lines
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.link.cluster import Cluster, Timing
 from koalapy.model.commands import CancelAttempt, ReleaseAttempt, SubmitAttempt
 from koalapy.model.events import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from koalapy.data import data_path
+from koalapy.common.data import data_path
 
 PROGRAM = data_path("configs") / "examples" / "poisson" / "poisson.py"
 STAGED = {"stage_in": [str(PROGRAM)], "stage_out": ["result.npy"]}  # fields of the job

@@ -11,7 +11,7 @@ from typing import Any
 import waiting
 
 from koalapy.config.site import HostPort
-from koalapy.driver import Delivery, Driver
+from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings, ClusterState

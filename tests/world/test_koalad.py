@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings

@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
+from koalapy.common.registry import registered
 from koalapy.config.convert import cluster_config
 from koalapy.config.load import read_grid
 from koalapy.config.schema import GridFile
-from koalapy.registry import registered
 from koalapy.runtime.uplink.connect import connection_of
 from koalapy_adapters.connections.protocol import Connection
 

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from koalapy.registry import registered
+from koalapy.common.registry import registered
 from koalapy_adapters.contract.calls import Json
 from koalapy_adapters.contract.recordings import Recording
 from koalapy_adapters.errors import Result

@@ -31,7 +31,7 @@ from koalapy.chaos.promises.sweeps import Sweeps
 from koalapy.chaos.promises.times import Times
 from koalapy.chaos.promises.waiting import Waiting
 from koalapy.chaos.violation import Promise, Violation, promise
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.link.session import LinkStatus
 from koalapy.model.change import Change, OutboxEntry, Snapshot

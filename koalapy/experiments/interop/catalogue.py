@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from koalapy.data import data_path
+from koalapy.common.data import data_path
 from koalapy.experiments.interop.experiment import Experiment, read_experiment
 from koalapy.experiments.interop.system import System, read_system
 from koalapy.model.errors import RequestError

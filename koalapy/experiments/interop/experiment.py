@@ -4,6 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from koalapy.common.registry import registered
 from koalapy.experiments.interop.architectures import ARCHITECTURES
 from koalapy.experiments.interop.architectures.simulation import Options
 from koalapy.experiments.interop.series import COLUMNS as SERIES_COLUMNS
@@ -27,7 +28,6 @@ from koalapy.model.textfile.fields import (
 from koalapy.model.textfile.validation import validate
 from koalapy.model.textfile.words import use_known
 from koalapy.model.units import MINUTE, Duration
-from koalapy.registry import registered
 
 Percent = Annotated[Number, Between(1, 1000)]
 

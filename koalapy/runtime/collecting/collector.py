@@ -13,7 +13,7 @@ from typing import Protocol
 
 import structlog
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.events import OutputCollected, OutputKept

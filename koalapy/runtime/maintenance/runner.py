@@ -15,12 +15,12 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from pydantic import ValidationError
 from tzlocal import get_localzone
 
+from koalapy.common.registry import load, registered
 from koalapy.config.hours import parse_hours
 from koalapy.config.maintenance import MAINTENANCE, Maintenance
 from koalapy.model.errors import KoalaError, RequestError, TransientError
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.units import DAY, Duration, Instant, format_duration
-from koalapy.registry import load, registered
 from koalapy.runtime.maintenance.cron import WallClock
 from koalapy.runtime.maintenance.task import Koalad, Outcome, Task
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from koalapy.extras import need_extra, need_release
+from koalapy.common.extras import need_extra, need_release
 from koalapy.model.errors import KoalaError, OurError, Reason
 from koalapy.model.matching import Answer, ClusterAd, JobAd, Match, Question, Verdict
 from koalapy.model.textfile.classad import in_classad

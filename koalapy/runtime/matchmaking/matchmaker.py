@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.model.commands import CompareAds
 from koalapy.model.errors import Reason
 from koalapy.model.events import AdsCompared

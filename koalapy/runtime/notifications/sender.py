@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 import structlog
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.link.notifications import NotificationQueue
 from koalapy.model.commands import AnnounceNotification, NotificationCommand, SendNotification
 from koalapy.model.errors import KoalaError, Reason

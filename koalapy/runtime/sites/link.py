@@ -13,7 +13,7 @@ from koalapy_adapters.errors import TransientError as Unreachable
 from koalapy_adapters.frames import FrameError
 from koalapy_adapters.messages.streams import OpenStream
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.link.cluster import Timing
 from koalapy.link.conversation import Deliver
 from koalapy.link.neighbour import NeighbourConversation, Outgoing, SiteOpening, neighbour_lost

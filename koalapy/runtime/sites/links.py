@@ -13,7 +13,7 @@ from koalapy_adapters.messages.streams import OpenStream
 
 import koalapy
 from koalapy.config.site import HostPort
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.link.neighbour import Outgoing, SiteOpening
 from koalapy.link.restore_check import CONNECTS

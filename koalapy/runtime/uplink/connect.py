@@ -11,9 +11,9 @@ from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.protocol import Connection
 from koalapy_adapters.connections.several import SeveralConnections
 
+from koalapy.common.extras import need_extra
 from koalapy.config.connect import Command, Docker, Leased, Pilot, Ssh
 from koalapy.config.schema import Cluster
-from koalapy.extras import need_extra
 from koalapy.model.errors import RequestError
 
 if TYPE_CHECKING:

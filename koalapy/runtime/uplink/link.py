@@ -16,7 +16,7 @@ from koalapy_adapters.messages import kcm, koalad, streams
 from koalapy_adapters.trees import is_pattern
 
 import koalapy
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Deliver, KcmConversation, LogRefusal, Opening, PutKey, StageIn, lost
 from koalapy.link.outstanding import ComponentCommand

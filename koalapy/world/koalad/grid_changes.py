@@ -1,6 +1,6 @@
 """Changes of a simulated koalad's grid: clusters added, drained, resumed and removed, and a grid file read again.
 
-`koalapy.grid_change` decides their steps, as for koalad itself. Between them other events are handled, and koalad may
+`driver/grid_change.py` decides their steps, as for koalad itself. Between them other events are handled, and koalad may
 be killed.
 """
 
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from koalapy.driver import Delivery
-from koalapy.grid_change import (
+from koalapy.driver.driver import Delivery
+from koalapy.driver.grid_change import (
     Change,
     Commit,
     Done,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from koalapy.driver import Delivery, NoRecorder, Recorder
+from koalapy.driver.driver import Delivery, NoRecorder, Recorder
 from koalapy.engine import Engine
 from koalapy.link.cluster import Cluster, Timing
 from koalapy.link.session import LinkStatus

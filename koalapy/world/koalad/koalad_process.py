@@ -8,7 +8,7 @@ from koalapy_adapters.clock import SleepWatch
 from koalapy_adapters.messages.kcm import Welcome
 
 from koalapy.coallocation.restored_store import doubtful
-from koalapy.driver import Delivery, Driver, Recorder
+from koalapy.driver.driver import Delivery, Driver, Recorder
 from koalapy.engine import Engine
 from koalapy.link.conversation import known_attempts, lost
 from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.model.cluster import Value
 from koalapy.model.commands import CompareAds
 from koalapy.model.events import AdsCompared

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.link.notifications import NotificationQueue
 from koalapy.model.commands import AnnounceNotification, NotificationCommand, SendNotification
 from koalapy.model.errors import Reason

@@ -10,7 +10,7 @@ from koalapy_adapters.messages import from_json
 from koalapy_adapters.messages.fields import MessageError
 
 import koalapy
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.link.cluster import Timing
 from koalapy.link.conversation import Deliver

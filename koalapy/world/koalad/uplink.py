@@ -13,7 +13,7 @@ from koalapy_adapters.messages.streams import StreamReset, StreamState
 from koalapy_adapters.streams import frame_of_json, frame_to_json
 
 import koalapy
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Deliver, KcmConversation, Opening, StageIn, lost
 from koalapy.link.outstanding import ComponentCommand

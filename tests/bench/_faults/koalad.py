@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from koalapy import Grid, answers
-from koalapy.daemon import wait_for_end
+from koalapy.client.daemon import wait_for_end
 from koalapy.model.errors import KoalaError
 from koalapy.testgrid import Running, layout
 

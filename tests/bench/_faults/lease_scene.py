@@ -15,7 +15,7 @@ import yaml
 from _faults.koalad import SETTINGS
 from _faults.lease_evidence import VISIBLE, Evidence, program
 from koalapy import Grid
-from koalapy.daemon import wait_for_end
+from koalapy.client.daemon import wait_for_end
 from koalapy.model.errors import KoalaError
 from koalapy.testgrid import Running, layout, repair, sites
 from koalapy.testgrid.sites import Site

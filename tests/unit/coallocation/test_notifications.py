@@ -9,7 +9,7 @@ from engine_play import INSTANCE, SIZES, Play, alike, component, make
 
 from koalapy.coallocation.pruning import NOTIFYING, judge
 from koalapy.config import difference, read_grid
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.journal.journal import Journal
 from koalapy.journal.text import dump

@@ -7,7 +7,7 @@ from engine_play import from_its_own
 
 from koalapy.coallocation.restored_store import JOBS_AHEAD, UNTIL_KNOWN
 from koalapy.core.startup import LONGEST_LOGIN, StartupGate
-from koalapy.driver import Delivery, Driver
+from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node

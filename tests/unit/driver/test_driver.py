@@ -7,7 +7,7 @@ from types import FrameType
 
 import pytest
 
-from koalapy.driver import Delivery, Driver
+from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry, Snapshot

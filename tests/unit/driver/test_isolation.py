@@ -8,7 +8,7 @@ import structlog
 from hostile_world import World, measured, reported, submit
 
 from koalapy.core.foreign import Foreign
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.koalad.assembly import ForeignReportLog
 from koalapy.model.errors import Reason, TransientError

@@ -1,6 +1,6 @@
 """What the driver knows of clusters without a store: the events that a new engine needs, and sessions that are over."""
 
-from koalapy.last_known import LastKnown
+from koalapy.driver.last_known import LastKnown
 from koalapy.model.cluster import ClusterState
 from koalapy.model.errors import Reason
 from koalapy.model.events import (

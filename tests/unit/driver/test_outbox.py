@@ -2,6 +2,7 @@
 
 import pytest
 
+from koalapy.driver.outbox import Outbox
 from koalapy.model.change import OutboxEntry
 from koalapy.model.commands import (
     AnnounceNotification,
@@ -20,7 +21,6 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.notification import JobKind, Mail, Notification, NotificationId, NotifyOn
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import MINUTE, Instant
-from koalapy.outbox import Outbox
 
 REQUEST = ComponentRequest(processors=4, executable="true")
 NOTIFICATION = Notification(

@@ -7,7 +7,7 @@ import pytest
 from engine_play import INSTANCE, Play, component
 from sweep_play import SweepPlay
 
-from koalapy.driver import Delivery, Driver
+from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import OutboxEntry
 from koalapy.model.cluster import ClusterSettings

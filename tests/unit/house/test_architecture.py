@@ -30,9 +30,7 @@ DECIDING = (
     "link",
     "views",
     "engine.py",
-    "driver.py",
-    "outbox.py",
-    "last_known.py",
+    "driver",
     "journal/journal.py",
     "journal/state.py",
     "journal/replay.py",
@@ -237,7 +235,7 @@ def test_jobs_in_a_pipe_asks_koalad_without_a_library(tmp_path: Path) -> None:
     """From shell to shell it takes what Python, typer and koalad take."""
     (tmp_path / "grid.yaml").write_text("grid: nobody\n")
     loaded = imported_by(f"jobs --grid {tmp_path / 'grid.yaml'}", status=3)
-    assert {"koalapy.calls", "koalapy.cli.jobs", "http.client"} <= loaded
+    assert {"koalapy.client.calls", "koalapy.cli.jobs", "http.client"} <= loaded
     assert not HEAVY & loaded
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from koalapy.cli.replay_journal import replay_journal
-from koalapy.driver import Delivery, Driver
+from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.journal.journal import Journal, Taken
 from koalapy.journal.replay import replay

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from job_languages import read_jsdl as read
 from koalapy_adapters.launcher import space as evaluator
 
+from koalapy.common.registry import load
 from koalapy.languages import language_of, read_job
 from koalapy.languages.jsdl import document_of
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.request import ComponentRequest, Launch, Request
 from koalapy.model.units import MINUTE, Duration
-from koalapy.registry import load
 from koalapy.runtime.parameters import with_staged
 
 NAMESPACES = """xmlns="http://schemas.ggf.org/jsdl/2005/11/jsdl" xmlns:posix="http://schemas.ggf.org/jsdl/2005/11/jsdl-posix"

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from job_languages import read_rsl as read
 
+from koalapy.common.registry import load
 from koalapy.languages import language_of, read_job
 from koalapy.languages.rsl import document_of
 from koalapy.languages.rsl_attributes import COMPONENT_ATTRIBUTES, JOB_ATTRIBUTES, UNSUPPORTED
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.request import FOREVER, ComponentRequest, Launch, Request, RequestType
 from koalapy.model.units import MINUTE, Duration
-from koalapy.registry import load
 
 ROOT = Path(__file__).parents[3]
 CLUSTERS = ["vu", "delft"]

@@ -7,7 +7,7 @@ from koalapy_adapters import messages as wire
 from koalapy_adapters.messages import fields as fields_messages
 from koalapy_adapters.messages import kcm, koalad
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Deliver, KcmConversation, LogRefusal, Opening, PutKey, StageIn
 from koalapy.link.session import Accepted, Reaction

@@ -9,7 +9,7 @@ from koalapy_adapters import messages as wire
 from koalapy_adapters.messages import fields, kcm
 from koalapy_adapters.messages import kcm as wire_kcm
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Deliver, KcmConversation, Opening
 from koalapy.link.restore_check import IMPOSSIBLE, RestoreCheck

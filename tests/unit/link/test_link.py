@@ -15,7 +15,7 @@ from koalapy_adapters.errors import ClusterError as WireClusterError
 from koalapy_adapters.errors import TransientError as WireTransientError
 from koalapy_adapters.messages.files import Stat
 
-from koalapy.driver import host_slept
+from koalapy.driver.driver import host_slept
 from koalapy.model.commands import CancelAttempt, ForgetAttempt, WatchCluster
 from koalapy.model.errors import TransientError
 from koalapy.model.events import (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from koalapy_adapters import messages as wire
 from koalapy_adapters.messages import kcm, koalad
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.link.cluster import Cluster, Timing
 from koalapy.link.conversation import Deliver, KcmConversation, Opening, PutKey, StageIn
 from koalapy.link.outage import BETWEEN_PROBES, REVIVAL, SILENCE

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from koalapy_adapters.messages import PROTOCOL
 from koalapy_adapters.messages.fields import MessageError
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.link.cluster import Timing
 from koalapy.link.conversation import Deliver
 from koalapy.link.neighbour import NeighbourConversation, Outgoing, SiteOpening

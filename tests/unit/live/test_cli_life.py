@@ -344,7 +344,7 @@ def test_a_file_of_another_user_is_reported(fresh: Any) -> None:
     fresh.grid_file.chmod(0o600)
     code = (
         "import os, sys\n"
-        "from koalapy.locations import Locations\n"
+        "from koalapy.common.locations import Locations\n"
         "from koalapy.model.errors import KoalaError\n"
         "os.setgid(64321); os.setuid(64321)\n"
         "for name in ('HOME', 'KOALA_GRID', 'XDG_CONFIG_HOME'): os.environ.pop(name, None)\n"

@@ -10,8 +10,8 @@ import live
 import pytest
 
 from koalapy import Grid
-from koalapy.calls import NotReachable
-from koalapy.daemon import wait_for_end
+from koalapy.client.calls import NotReachable
+from koalapy.client.daemon import wait_for_end
 from koalapy.model.errors import RequestError, TransientError
 
 Document = dict[str, Any]

@@ -15,7 +15,7 @@ import live
 import pytest
 
 from koalapy.api import openapi
-from koalapy.calls import Calls
+from koalapy.client.calls import Calls
 
 CODE = ("One-time password", [("Verification code:", False)], ["123 456"])
 SECRET = "123 456"

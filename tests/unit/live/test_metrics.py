@@ -16,7 +16,7 @@ import pytest
 import yaml
 from scrapes import metrics_of, value
 
-from koalapy.data import data_path
+from koalapy.common.data import data_path
 
 TOKEN = "a7b1c9d2e3f4a7b1c9d2e3f4"
 PATIENCE_S = 90.0

@@ -9,7 +9,7 @@ from typing import Any
 import live
 import pytest
 
-from koalapy.daemon import wait_for_end
+from koalapy.client.daemon import wait_for_end
 
 Document = dict[str, Any]
 PATIENCE_S = live.PATIENCE_S

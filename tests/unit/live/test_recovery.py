@@ -11,7 +11,7 @@ import live
 import yaml
 
 from koalapy.cli import times
-from koalapy.daemon import wait_for_end
+from koalapy.client.daemon import wait_for_end
 
 Document = dict[str, Any]
 

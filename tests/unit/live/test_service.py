@@ -14,7 +14,7 @@ from typing import Any
 import programs
 import pytest
 
-from koalapy.daemon import wait_for_end
+from koalapy.client.daemon import wait_for_end
 
 Document = dict[str, Any]
 PATIENCE_S = 120.0

@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import make_url
 
 import koalapy
-from koalapy.daemon import wait_for_end
+from koalapy.client.daemon import wait_for_end
 
 Document = dict[str, Any]
 PATIENCE_S = live.PATIENCE_S

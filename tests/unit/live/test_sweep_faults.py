@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from koalapy.daemon import wait_for_end
+from koalapy.client.daemon import wait_for_end
 
 SLOTS, COUNT = 10, 60
 

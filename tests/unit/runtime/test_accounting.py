@@ -11,7 +11,7 @@ from koalapy_adapters.batch.protocol import BatchSettings, JobSpan
 from koalapy_adapters.errors import BatchError, Result
 from koalapy_adapters.messages import kcm
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.model.errors import TransientError
 from koalapy.model.events import AttemptsAccounted
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of

@@ -20,7 +20,7 @@ from koalapy_adapters.frames import INITIAL_CREDIT, Chunk, Control, Credit, Deco
 from koalapy_adapters.messages import files, koalad
 from koalapy_adapters.messages import kcm as kcm_messages
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.link.cluster import Cluster, Timing
 from koalapy.model.commands import CancelAttempt, CollectOutput, SubmitAttempt
 from koalapy.model.errors import Reason, TransientError

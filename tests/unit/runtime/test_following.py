@@ -18,9 +18,9 @@ from koalapy_adapters.kcm.shared_directory.output import Outputs
 
 from koalapy.api import documents
 from koalapy.api.files import frame
-from koalapy.calls import NotReachable
+from koalapy.client.calls import NotReachable
 from koalapy.client.following import FollowedLines, Reconnecting
-from koalapy.lines import Interleaving, Writer
+from koalapy.common.lines import Interleaving, Writer
 from koalapy.link.stretches import Stretches
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import ClusterError, OurError, TransientError

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from koalapy.config import GridFile, engine_settings, read_grid
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import ClusterChanged, ClusterJoined, ClusterLeft, Event
 from koalapy.model.identity import JobId

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pytest
 
 from koalapy.config.maintenance import MAINTENANCE, Maintenance
-from koalapy.driver import Delivery, Driver
+from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry

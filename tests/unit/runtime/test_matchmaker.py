@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from koalapy import extras
+from koalapy.common import extras
 from koalapy.model.matching import ClusterAd, JobAd, Question, Verdict
 from koalapy.model.textfile.classad import check_expression
 from koalapy.runtime.matchmaking.helper import Helper

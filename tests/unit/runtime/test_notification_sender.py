@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.model.commands import AnnounceNotification, SendNotification
 from koalapy.model.errors import Reason
 from koalapy.model.events import NotificationDue, NotificationTried

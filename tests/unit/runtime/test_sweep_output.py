@@ -11,7 +11,7 @@ from koalapy_adapters import errors
 from koalapy_adapters.kcm.shared_directory.output import FileList, ManyFiles, OneFile
 from koalapy_adapters.messages.kcm import Fetched
 
-from koalapy.driver import Delivery
+from koalapy.driver.driver import Delivery
 from koalapy.languages import from_mapping, sweep_request
 from koalapy.languages.stageout import check_templates
 from koalapy.model.commands import CollectOutput, OutputKind

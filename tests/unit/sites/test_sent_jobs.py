@@ -12,10 +12,10 @@ from engine_play import INSTANCE, UNREACHABLE, component, make
 from site_play import BORROWER, LENDER, Site, Sites
 
 from koalapy import extras
+from koalapy.common.extras import need_matchmaker
 from koalapy.core.neighbours import Neighbours
 from koalapy.core.site_jobs import ReceivedJobs
 from koalapy.engine import Engine
-from koalapy.extras import need_matchmaker
 from koalapy.link.neighbour import _event
 from koalapy.link.site_messages import JobReport, JobSending
 from koalapy.model.change import Snapshot

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from koalapy import testgrid
 from koalapy.cli.main import app
-from koalapy.data import data_path
+from koalapy.common.data import data_path
 from koalapy.model.errors import OurError
 from koalapy.testgrid import (
     Containers,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from koalapy.driver import host_slept
+from koalapy.driver.driver import host_slept
 from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
 from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
 from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt, SubmitAttempt

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from koalapy.common.registry import load
 from koalapy.experiments.interop.architectures.simulation import Simulation
 from koalapy.experiments.interop.site_manager import messages
 from koalapy.experiments.interop.site_manager.manager import SiteManager
@@ -10,7 +11,6 @@ from koalapy.experiments.interop.site_manager.network import SiteSettings
 from koalapy.experiments.interop.streams import GridJob
 from koalapy.experiments.interop.tally import Kind
 from koalapy.model.units import Duration, Instant
-from koalapy.registry import load
 
 _ARRIVES_AS: Mapping[type, Callable[..., messages.Event]] = {
     messages.DelegateRequest: messages.RequestDelegated,

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from koalapy.common.registry import registered
 from koalapy.config import SWEEP_POLICIES
 from koalapy.config.maintenance import MAINTENANCE
 from koalapy.config.preempt import VACATING
@@ -18,7 +19,6 @@ from koalapy.policies.idleness import any_idle
 from koalapy.policies.preemption import oldest_first
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.sweep_order import BACK_HOME, IN_ORDER
-from koalapy.registry import registered
 from koalapy.runtime.load_policies import scavenging_policies
 
 ROOT = Path(__file__).parents[3]

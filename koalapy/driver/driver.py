@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from koalapy.driver.last_known import LastKnown
+from koalapy.driver.outbox import Outbox
 from koalapy.engine import Engine
-from koalapy.last_known import LastKnown
 from koalapy.model.change import Change, EpochJump, OutboxEntry
 from koalapy.model.commands import Command, CompareAds, Hint, SubmitAttempt, destination_of
 from koalapy.model.errors import KoalaError, Reason
@@ -29,7 +30,6 @@ from koalapy.model.events import (
 from koalapy.model.identity import is_site, origin_of_site
 from koalapy.model.records import Step
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
-from koalapy.outbox import Outbox
 
 _REPORT = "Nothing of it was done. Report this, with koalad's log."
 _QUARANTINED = "Nothing of it was taken up. koalad connects again after a while. Report this, with koalad's log."

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import koalapy
-from koalapy.extras import LIBRARIES, OLDEST
+from koalapy.common.extras import LIBRARIES, OLDEST
 
 Koala = Callable[..., "subprocess.CompletedProcess[str]"]
 OF_EXTRAS = sorted({library for libraries in LIBRARIES.values() for library in libraries} - {"cryptography"})

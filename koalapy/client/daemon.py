@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from koalapy.locations import Locations
+from koalapy.common.locations import Locations
 from koalapy.model.errors import KoalaError, OurError, RequestError, TransientError
 
 _READY_S = 120.0

@@ -10,7 +10,7 @@ def data_path(name: str) -> Path:
 
     A checkout (editable install) has them beside the package, the wheel inside it, under `_data`.
     """
-    package = Path(__file__).parent
+    package = Path(__file__).parent.parent
     for root in (package / "_data", package.parent):
         if (root / name).exists():
             return root / name

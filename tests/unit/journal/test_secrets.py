@@ -2,7 +2,7 @@
 
 import pytest
 
-from koalapy.secrets import Secrets
+from koalapy.journal.secrets import Secrets
 
 SECRET = "s3cr3t-Gr8!"
 

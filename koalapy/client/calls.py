@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from koalapy.locations import GRID_FILE_HEADER, Locations, default_grid_file
+from koalapy.common.locations import GRID_FILE_HEADER, Locations, default_grid_file
+from koalapy.common.peers import is_trusted, user_of
 from koalapy.model.errors import ClusterError, KoalaError, OurError, RequestError, TransientError
-from koalapy.peers import is_trusted, user_of
 
 Document = dict[str, Any]
 Parameters = Mapping[str, Any] | Iterable[tuple[str, Any]]
