@@ -77,7 +77,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling
     from xdist.workermanage import WorkerController
 
-    class ByFile(LoadScopeScheduling):
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist carries no types
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
             return f"{file} on a test grid" if _needs_a_grid(nodeid) else file

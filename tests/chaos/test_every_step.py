@@ -103,9 +103,8 @@ def play_scenario(disturb: Callable[[World], None]) -> tuple[World, dict[str, En
     user.play()
     jobs = {name: user.job(name) for name in REFERENCE}
     if (whole := jobs["flow"]) is not None and whole.flow is not None:
-        jobs |= {
-            f"flow {place}": world.koalad.store.job(each) for place, each in enumerate(whole.flow.jobs_of(whole.id))
-        }
+        members = map(JobId, whole.flow.jobs_of(whole.id))
+        jobs |= {f"flow {place}": world.koalad.store.job(each) for place, each in enumerate(members)}
     return world, {name: end_of(world, job) for name, job in jobs.items() if job is not None}
 
 

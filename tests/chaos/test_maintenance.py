@@ -120,11 +120,15 @@ class Maintained:
 
     def ask_kcm(self, cluster: str, make: Callable[[int], Any], timeout_s: float) -> kcm.Done:
         answers: list[Any] = []
-        self._until_done(
-            lambda done: self.process.enter(
-                lambda: self.process.links[cluster].ask(make, lambda answer: (answers.append(answer), done()))  # type: ignore[func-returns-value]
-            )
-        )
+
+        def begin(done: Callable[[], None]) -> None:
+            def answered(answer: Any) -> None:
+                answers.append(answer)
+                done()
+
+            self.process.enter(lambda: self.process.links[cluster].ask(make, answered))
+
+        self._until_done(begin)
         if not isinstance(answers[0], kcm.Done):
             raise TransientError("no_answer", f"{cluster} was lost.", "It is asked again.")
         return answers[0]

@@ -31,7 +31,7 @@ from koalapy_adapters.wrapper.machine import AT_BARRIER
 from koalapy_adapters.wrapper.machine import Machine as WrapperMachine
 from koalapy_adapters.wrapper.relay import contact
 
-from koalapy import chaos, engine, outbox
+from koalapy import chaos, engine
 from koalapy.attempts import cancel as attempts_cancel
 from koalapy.broker import broker, groups
 from koalapy.broker.availability import Availability
@@ -75,6 +75,7 @@ from koalapy.core.matching import Matching
 from koalapy.core.prerequisites import Prerequisites
 from koalapy.core.startup import StartupGate
 from koalapy.driver.driver import Driver
+from koalapy.driver.outbox import Outbox
 from koalapy.engine import Engine
 from koalapy.information import commitments, kis
 from koalapy.information.refused_jobs import RefusedJobs
@@ -85,6 +86,7 @@ from koalapy.link.session import SessionMachine
 from koalapy.model import notification
 from koalapy.model import records as model_records
 from koalapy.model.attempt import Attempt
+from koalapy.model.commands import CollectOutput
 from koalapy.model.events import ClusterLeft, ClusterMeasured, LeaseEnded
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
@@ -95,12 +97,14 @@ from koalapy.model.settings import Preempt, PreemptBy, Settings
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, Duration, Instant
+from koalapy.policies.admission import AdmissionState
 from koalapy.scavenging import admission, idle_nodes, parameters, reclaim
 from koalapy.scheduler import preemption, schedule
 from koalapy.scheduler.blocked_ahead import BlockedAhead
 from koalapy.sites import accounts, borrowing, lending, requests
 from koalapy.store.memory import MemoryStore
 from koalapy.views import pilots as pilot_views
+from koalapy.views.leases import lease_upkeep
 from koalapy.world import leases as world_leases
 from koalapy.world import world as worlds
 from koalapy.world.koalad import host
@@ -156,7 +160,7 @@ class Mutant(NamedTuple):
 def _every_wrapper_gets_the_start_lock() -> Any:
     real = start_lock.take
 
-    def take(attempt: str, claim: Any, files: Any = start_lock.DISK) -> Any:
+    def take(attempt: str, claim: Any, files: Any = pushed_files.DISK) -> Any:
         real(attempt, claim, files)
         return claim
 
@@ -281,7 +285,7 @@ def _a_command_is_sent_before_its_commit() -> Any:
 
 
 def _the_outbox_is_not_sent_again() -> Any:
-    return patch.object(outbox.Outbox, "to_clusters", lambda self, clusters: [])
+    return patch.object(Outbox, "to_clusters", lambda self, clusters: [])
 
 
 def _a_cluster_that_refuses_is_tried_again_at_once() -> Any:
@@ -404,7 +408,7 @@ def _replace_everywhere(name: str, replacement: Any) -> Any:
 
 
 def _batch_queues_of_one_job_may_be_in_two_networks() -> Any:
-    real = schedule.shortest_queue
+    real = broker.shortest_queue
 
     def shortest_queue(request: Any, views: Any, *others: Any) -> Any:
         found = real(replace(request, communication=False), views, *others)
@@ -492,7 +496,7 @@ def _no_job_is_sent_to_a_batch_queue() -> Any:
 
 
 def _optional_components_need_a_batch_queue_too() -> Any:
-    real = schedule.shortest_queue
+    real = broker.shortest_queue
 
     def shortest_queue(request: Any, views: Any, *others: Any) -> Any:
         found = real(request, views, *others)
@@ -517,7 +521,7 @@ def _digests_of_staged_files_are_not_checked() -> Any:
 
 
 def _the_last_component_s_output_is_collected() -> Any:
-    real = completion.CollectOutput
+    real = CollectOutput
     return patch.object(
         completion, "CollectOutput", lambda sources, **fields: real(sources=tuple(reversed(sources)), **fields)
     )
@@ -580,20 +584,21 @@ def _max_nodes_is_ignored() -> Any:
 
 
 def _sweeps_are_admitted_without_bound() -> Any:
-    real = admission.AdmissionState
+    real = AdmissionState
     return patch.object(admission, "AdmissionState", lambda **fields: real(**(fields | {"most": None})))
 
 
 def _a_held_sweep_skips_its_table() -> Any:
     """It is held at once, and not only when its Launchers have given their nodes back."""
-    real = user_requests.stop_sweep
+    real = stop.stop_sweep
 
     def stop_sweep(core: Any, now: Any, sweep: Any, outcome: Any, reason: Any = None) -> None:
         if outcome is not Outcome.HOLD:
-            return real(core, now, sweep, outcome, reason)
+            real(core, now, sweep, outcome, reason)
+            return
         sweep.state = JobState.HELD
         core.records.change_sweep(sweep)
-        return core.records.note(now, sweep.id, "work_held")
+        core.records.note(now, sweep.id, "work_held")
 
     return patch.object(user_requests, "stop_sweep", stop_sweep)
 
@@ -825,7 +830,7 @@ def _one_pilot_holds_two_leases() -> Any:
 
 
 def _the_cluster_of_a_lease_never_leaves() -> Any:
-    upkeep = world_leases.lease_upkeep
+    upkeep = lease_upkeep
     return patch.object(world_leases, "lease_upkeep", lambda engine, joined: replace(upkeep(engine, joined), leave=()))
 
 
@@ -1465,7 +1470,7 @@ def _run(mutant: Mutant, seed: int) -> Result:
         actions = schedule_of_sites(seed, events, tuple(mutant.faults), mutant.user_actions)
     elif mutant.user_actions or mutant.faults or not mutant.heal:
         actions = plan(
-            seed, events, JOB_ACTIONS | mutant.user_actions, mutant.faults or FAULTS, mixed=not mutant.faults
+            seed, events, JOB_ACTIONS | dict(mutant.user_actions), mutant.faults or FAULTS, mixed=not mutant.faults
         )
     until, patience = (None, PATIENCE) if mutant.heal else (events, None)
     habits = None if mutant.heal else mutant.habits
@@ -1494,10 +1499,10 @@ def test_a_mistyped_mutant_fails_at_once() -> None:
 
 def test_every_fault_and_user_action_of_a_mutant_exists() -> None:
     for mutant in MUTANTS:
-        faults = FAULTS | LIES if mutant.sites == 1 else SITE_FAULTS
+        faults = {*FAULTS, *LIES} if mutant.sites == 1 else {*SITE_FAULTS}
         assert [name for name in mutant.faults if name not in faults] == [], mutant.name
-        known = USER_ACTIONS | PRUNING | CLUSTER_ACTIONS | FLOW_ACTIONS | PILOT_ACTIONS | STREAMS
-        known = known if mutant.sites == 1 else SITE_USERS | BESIDE
+        known = {*USER_ACTIONS, *PRUNING, *CLUSTER_ACTIONS, *FLOW_ACTIONS, *PILOT_ACTIONS, *STREAMS}
+        known = known if mutant.sites == 1 else {*SITE_USERS, *BESIDE}
         assert [name for name in mutant.user_actions if name not in known] == [], mutant.name
 
 

@@ -100,9 +100,11 @@ def living_job(world: World) -> Job:
 def only_the_living_job_is_left(world: World) -> bool:
     job, store = living_job(world), world.koalad.store
     tag = tag_of(world.instance, job.attempt_of(job.components[0]))
-    others = [each for each in (*store.jobs(), *store.sweeps(), *store.pilots_of(JobId(3))) if each.id != job.id]
+    others = [each for each in store.jobs() if each.id != job.id]
+    sweeps = [*store.sweeps(), *store.pilots_of(JobId(3))]
     story = [line for number in range(1, job.id) for line in store.history(JobId(number))]
-    return not others and not story and not list(store.results(JobId(3))) and directories(world) == [("alpha", tag)]
+    records = [*others, *sweeps, *story, *store.results(JobId(3))]
+    return not records and directories(world) == [("alpha", tag)]
 
 
 class Steps(NamedTuple):
@@ -131,7 +133,8 @@ def test_only_final_jobs_are_pruned() -> None:
 def test_pruning_output_keeps_the_records() -> None:
     world = pruned(lambda world: None, records=False)
     assert len(directories(world)) == 1
-    assert [each.id for each in (*world.koalad.store.jobs(), *world.koalad.store.sweeps())] == [1, 2, 4, 3]
+    assert [each.id for each in world.koalad.store.jobs()] == [1, 2, 4]
+    assert [each.id for each in world.koalad.store.sweeps()] == [3]
     assert any(world.koalad.store.results(JobId(3)))
 
 

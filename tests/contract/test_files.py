@@ -61,12 +61,13 @@ def test_a_missing_file_is_reported_as_missing(place: Place) -> None:
     for use in (place.files.read, place.files.unlink, place.files.links, place.files.use, place.files.modified):
         with pytest.raises(FileNotFoundError):
             use(missing)
-    for use in (place.files.names, place.files.remove):
+    for use_directory in (place.files.names, place.files.remove):
         with pytest.raises(FileNotFoundError):
-            use(missing)
-    for write in (lambda: place.files.write(place("no/file"), b""), lambda: place.files.touch(place("no/file"))):
-        with pytest.raises(FileNotFoundError):
-            write()
+            use_directory(missing)
+    with pytest.raises(FileNotFoundError):
+        place.files.write(place("no/file"), b"")
+    with pytest.raises(FileNotFoundError):
+        place.files.touch(place("no/file"))
     with pytest.raises(FileNotFoundError):
         place.files.rename(missing, place("b"))
     with pytest.raises(FileNotFoundError):
@@ -191,7 +192,8 @@ def test_a_full_disk_refuses_new_data_and_keeps_the_old() -> None:
     files.make("/shared")
     files.write("/shared/a", b"one")
     shared.full = True
-    for write in (lambda: files.write("/shared/b", b""), lambda: files.make("/shared/c")):
+    writes: list[Callable[[], None]] = [lambda: files.write("/shared/b", b""), lambda: files.make("/shared/c")]
+    for write in writes:
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)) as error:
             write()
         assert error.value.errno == errno.ENOSPC

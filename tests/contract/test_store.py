@@ -375,7 +375,9 @@ def test_a_job_comes_with_its_attempts_which_are_written_without_it(store: Store
 def test_a_new_try_takes_the_place_of_the_last_one(store: Store) -> None:
     """What is left of the last try stays until it is cleaned up, and is not in its job any more."""
     first = running(1)
-    left = replace(first.attempts[0], detached_at=Instant(5), superseded=True, cancelling=True)  # type: ignore[arg-type]
+    tried_first = first.attempts[0]
+    assert tried_first is not None
+    left = replace(tried_first, detached_at=Instant(5), superseded=True, cancelling=True)
     left = replace(left, state=AttemptState.ENDED, ending=Ending.CANCELLED)
     store.commit(with_attempts(first))
     waiting = a_job(1, numbers=(1, 0))
@@ -948,13 +950,13 @@ WRONG: Any = {"a": 1}  # of no field's type
         ("jobs", with_request(name=None), "Job", "request.name"),
         ("jobs", with_request(directory="/tmp\0"), "Job", "request.directory"),
         ("jobs", a_job(7, owner=None), "Job", "owner"),
-        ("attempts", replace(a_pending_cancel(7), detached_at=-(1 << 60)), "Attempt", "detached_at"),
+        ("attempts", replace(a_pending_cancel(7), detached_at=Instant(-(1 << 60))), "Attempt", "detached_at"),
         (
             "attempts",
-            replace(a_pending_cancel(7), id=AttemptId(JobId(7), 0, "1")),
+            replace(a_pending_cancel(7), id=AttemptId(JobId(7), 0, "1")),  # type: ignore[arg-type]
             "Attempt",
             "id.number",
-        ),  # type: ignore[arg-type]
+        ),
         ("attempts", replace(tried(7), pilot=a_pilot(0, WRONG).pilot), "Attempt", "pilot.owner.id"),
         ("sent", a_cancel(batch_id=5), "OutboxEntry", "command.CancelAttempt.batch_id"),
         (
@@ -963,7 +965,7 @@ WRONG: Any = {"a": 1}  # of no field's type
             "OutboxEntry",
             "command.CancelAttempt.attempt.number",
         ),
-        ("history", replace(a_line(7), at=1 << 60), "History", "at"),
+        ("history", replace(a_line(7), at=Instant(1 << 60)), "History", "at"),
         ("results", a_result(exit_status="x"), "ResultBatch", "results.0.exit_status"),
         ("results", a_result(output_size=1 << 60), "ResultBatch", "results.0.output_size"),
     ],
@@ -975,7 +977,8 @@ def test_a_value_that_no_record_may_have_is_refused_by_name(
     store = opener()
     store.commit(Change(jobs=(a_job(7),), history=(a_line(7),)))
     before = state_of(store)
-    change = replace(Change(jobs=(a_job(8),), counters=Counters(9, 9)), **{part: (record,)})
+    wrong: dict[str, Any] = {part: (record,)}
+    change = replace(Change(jobs=(a_job(8),), counters=Counters(9, 9)), **wrong)
     with pytest.raises(RecordInvalid) as refusal:
         store.commit(change)
     reason = refusal.value.reason

@@ -50,17 +50,17 @@ class Golden(NamedTuple):
 
 # As the Launchers of a sweep go in: behind everybody, and not where everything has failed at once.
 MODEST = SMALL._replace(processors=4, processors_per_node=4, parallel_environment="mpi", queue="defq", lowest=True)
-AVOIDING = {"avoid": ["node7", "node3.cluster"]}
+AVOIDING = MODEST._replace(avoid=["node7", "node3.cluster"])
 
 GOLDEN = [
     Golden("slurm-small", slurm, SMALL),
     Golden("slurm-multi-node", slurm, MULTI_NODE),
     Golden("slurm-everything", slurm, EVERYTHING._replace(qos="high", gpus=2)),
-    Golden("slurm-modest", slurm, MODEST._replace(native=["--exclude=node1", "--nice=5"], **AVOIDING)),
+    Golden("slurm-modest", slurm, AVOIDING._replace(native=["--exclude=node1", "--nice=5"])),
     Golden("sge-small", sge, SMALL),
     Golden("sge-multi-node", sge, MULTI_NODE),
     Golden("sge-everything", sge, EVERYTHING._replace(native=["-l matlab=1", "-m a"])),
-    Golden("sge-modest", sge, MODEST._replace(native=["-p 5"], **AVOIDING)),
+    Golden("sge-modest", sge, AVOIDING._replace(native=["-p 5"])),
     Golden("pbs-small", pbs, SMALL),
     Golden("pbs-multi-node", pbs, MULTI_NODE._replace(processors=9)),
     Golden("pbs-everything", pbs, EVERYTHING._replace(constraint="model=haswell", gpus=2, native=["-l matlab=1"])),

@@ -32,6 +32,6 @@ def test_jobs_wait_for_a_batch_system_that_is_down_from_the_start(testgrid: Runn
             assert koalad.job(job)["state"] == "waiting"
             assert "beta" in str(koalad.grid.explain(job))
         faults.start_services(testgrid.containers, "beta")
-        for job in koalad.grid.wait([named, over_all], 300):
-            assert job["state"] == "done", job["reason"]
-            assert job["submission_failures"] == job["completion_failures"] == 0
+        for ended in koalad.grid.wait([named, over_all], 300):
+            assert ended["state"] == "done", ended["reason"]
+            assert ended["submission_failures"] == ended["completion_failures"] == 0

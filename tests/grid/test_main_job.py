@@ -12,8 +12,10 @@ import pytest
 import real_grid
 from poisson_job import EXACT, STAGED, difference, poisson
 
+from koalapy import answers
+
 CLUSTERS, SIZES = real_grid.CLUSTERS, real_grid.SIZES
-Document, Koalad, batch_jobs, sh = real_grid.Document, real_grid.Koalad, real_grid.batch_jobs, real_grid.sh
+Koalad, batch_jobs, sh = real_grid.Koalad, real_grid.batch_jobs, real_grid.sh
 
 
 @pytest.fixture
@@ -97,7 +99,7 @@ def test_a_head_paused_while_it_claims_holds_nobody_up_and_loses_nothing(koalad:
     assert not koalad.batch_jobs()
 
 
-def is_back(job: Document) -> bool:
+def is_back(job: answers.Job) -> bool:
     """In the queue, after a try; the next one is made when the cluster is there again."""
     return bool(job["submission_failures"]) and job["state"] == "waiting"
 

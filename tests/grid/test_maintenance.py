@@ -16,6 +16,7 @@ import yaml
 from pruned_live import Bench
 from real_grid import KOALA, PATIENCE_S, Koalad, sh
 
+from koalapy import answers
 from koalapy.model.identity import AttemptId, InstanceId, JobId, Tag, tag_of
 
 CLUSTERS = ("alpha", "gamma")
@@ -96,7 +97,7 @@ class Victim:
         for job in self.koalad.grid.jobs(ids=jobs):
             for part in job["components"]:
                 tag = tag_of(self.instance, AttemptId(JobId(job["id"]), part["index"], part["attempt"]))
-                self.placed[part["cluster"]].add(tag)
+                self.placed[str(part["cluster"])].add(tag)
                 found.add(tag)
         return found
 
@@ -138,14 +139,14 @@ class Victim:
             self.koalad.until(lambda: not Path(f"/proc/{pid}").exists())
         return cut_off
 
-    def last(self, task: str) -> Document:
+    def last(self, task: str) -> answers.MaintenanceRun:
         """The last run of the task, once it is over; `koala maintenance list` says the same as the store."""
 
-        def over() -> Document | None:
+        def over() -> answers.MaintenanceRun | None:
             (found,) = [each["last"] for each in self.koalad.grid.maintenance()["tasks"] if each["name"] == task]
             return found if found is not None and found["ended_at"] is not None else None
 
-        run: Document = self.koalad.until(over)
+        run: answers.MaintenanceRun = self.koalad.until(over)
         assert self.ask("SELECT well, message FROM maintenance WHERE name = ?", task) == [(run["ok"], run["message"])]
         return run
 

@@ -182,7 +182,7 @@ def test_jobs_on_the_second_node_run_elsewhere_once_a_pilot_has_lost_it(koalad: 
         koalad.until(lambda: not left_on_nodes(koalad, cluster))
         assert why_not(koalad, pilot).startswith("gamma: It was killed.")
     else:
-        assert sorted(job["components"][0]["cluster"] for job in ended) == sorted([pilot] * 4 + [other] * 4)
+        assert sorted(str(job["components"][0]["cluster"]) for job in ended) == sorted([pilot] * 4 + [other] * 4)
         koalad.until(lambda: idle(koalad, pilot) == 8)  # its server has been started again there
         closed(koalad, cluster, pilot)
 

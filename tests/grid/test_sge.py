@@ -9,8 +9,9 @@ from koalapy_adapters.batch import sge
 from koalapy_adapters.batch.protocol import BatchSettings
 from koalapy_adapters.errors import Result
 from koalapy_adapters.examination import sge as sge_examination
-from real_grid import Document, Koalad, sh
+from real_grid import Koalad, sh
 
+from koalapy import answers
 from koalapy.testgrid import faults, layout
 
 HELPER = r"\.pyz drmaa-helper"
@@ -52,7 +53,11 @@ def test_the_longest_walltime_of_a_queue_is_measured(standing_testgrid: Any, que
     assert sge.parse_capacity(settings, results).walltime_limit_s == seconds
 
 
-def cluster(koalad: Koalad) -> Document:
+def started(koalad: Koalad, job: int) -> Callable[[], bool]:
+    return lambda: koalad.job(job)["started_at"] is not None
+
+
+def cluster(koalad: Koalad) -> answers.Cluster:
     return koalad.grid.clusters()[0]
 
 
@@ -91,7 +96,8 @@ def test_where_one_host_gives_all_a_job_gets_no_more_than_a_host(koalad: Begin) 
     assert len(job["components"][0]["hosts"]) == 1
     large = running.end(running.submit(sh(5, "true", cluster="gamma"), when_busy="wait"))
     assert (large["state"], large["reason_code"]) == ("failed", "too_large")
-    assert "gives one component at most 4 of its 16 processors" in large["reason"] or "never fits" in large["reason"]
+    reason = str(large["reason"])
+    assert "gives one component at most 4 of its 16 processors" in reason or "never fits" in reason
 
 
 @pytest.mark.slow
@@ -118,7 +124,7 @@ def test_an_error_state_ends_the_job_at_once_with_grid_engines_reason(koalad: Be
     running = koalad(drmaa=drmaa)
     job = running.end(running.submit(sh(1, "true", native=["-i /no/such/input"])))
     assert (job["state"], job["reason_code"]) == ("failed", "error_state"), job
-    assert words in job["reason"]
+    assert words in str(job["reason"])
     assert (job["submission_failures"], job["completion_failures"]) == (0, 0)
     assert not running.batch_jobs()
 
@@ -179,7 +185,7 @@ def test_an_end_that_no_wrapper_reports_is_found_through_drmaa(koalad: Begin) ->
     running = koalad(poll="1h")
     for crash in (False, True):
         job = running.submit(sh(1, "sleep 600"), retry_on=[])
-        running.until(lambda job=job: running.job(job)["started_at"])
+        running.until(started(running, job))
         if crash:
             helper(running, "-SEGV")
         (host,) = hosts_of(running, job)
@@ -206,7 +212,7 @@ def mend(testgrid: Any) -> Iterator[Callable[[], None]]:
     testgrid.shell("gamma", "rm -f go over ran-*")
 
 
-def pending_cancels(koalad: Koalad) -> list[Document]:
+def pending_cancels(koalad: Koalad) -> list[answers.PendingCancel]:
     return list(koalad.grid.status()["pending_cancels"])
 
 
@@ -229,7 +235,7 @@ def test_a_job_that_ends_while_a_daemon_is_dead_is_done_and_leaves_pending_what_
     assert (ended["state"], ended["completion_failures"]) == ("done", 0), ended
     assert testgrid.shell("gamma", f"cat ran-{job}") == "once\n"
     pending = pending_cancels(running)
-    assert all("The batch system lists batch job" in each["reason"] for each in pending), pending
+    assert all("The batch system lists batch job" in str(each["reason"]) for each in pending), pending
     assert pending or daemon == "sge_qmaster"  # its execds may find the new one
     mend()
     running.until(lambda: not pending_cancels(running) and not running.batch_jobs())
@@ -246,9 +252,10 @@ def test_a_cancel_ends_a_job_whose_execd_is_dead_and_states_what_its_administrat
     running.grid.cancel(job)
     assert running.end(job)["state"] == "cancelled"
     (each,) = pending_cancels(running)
-    assert "dr: it is to be deleted" in each["reason"]
-    assert "administrator" in each["reason"]
-    assert each["reason"] in str(running.grid.show(job)["events"])
+    reason = str(each["reason"])
+    assert "dr: it is to be deleted" in reason
+    assert "administrator" in reason
+    assert reason in str(running.grid.show(job)["events"])
     mend()
     running.until(lambda: not pending_cancels(running) and not running.batch_jobs())
     assert testgrid.shell("gamma", f"cat ran-{job}") == "once\n"

@@ -333,7 +333,7 @@ def test_a_limit_of_the_quality_of_service(delta: Head) -> None:
     delta.until(2, lambda status: status.stuck == "qos_max_wall_duration_per_job_limit")
 
 
-SHAPES = {
+SHAPES: dict[str, tuple[int, dict[str, Any], int]] = {
     "all": (8, {}, 2),
     "half a core": (3, {}, 1),
     "whole nodes": (2, {"queue": "whole", "processors_per_node": 1}, 2),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from real_grid import Document, Koalad, sh
 
+from koalapy import answers
 from koalapy.testgrid.layout import TORQUE
 
 
@@ -30,7 +31,7 @@ def idle(koalad: Koalad) -> None:
     koalad.until(lambda: cluster(koalad)["idle"] == 16)
 
 
-def cluster(koalad: Koalad) -> Document:
+def cluster(koalad: Koalad) -> answers.Cluster:
     return koalad.grid.clusters()[0]
 
 

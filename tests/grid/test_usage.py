@@ -71,7 +71,8 @@ def test_usage_is_what_the_batch_systems_account_for(koalad: Koalad, testgrid: A
     used = {row["cluster"]: row for row in koalad.grid.usage("cluster")["rows"]}
     for component in done["components"]:
         cluster = component["cluster"]
-        span, processors = ACCOUNTS[cluster](testgrid, component["batch_id"])
+        assert cluster is not None
+        span, processors = ACCOUNTS[cluster](testgrid, str(component["batch_id"]))
         assert used[cluster]["total"] == span * processors, cluster
         assert processors == component["processors"]
         assert used[cluster]["held"] + used[cluster]["run"] == pytest.approx(used[cluster]["total"])

@@ -24,7 +24,8 @@ def running(play: Any, behaviour: Behaviour = LONG, processors: int = 6) -> Any:
 
 
 def job_of(play: Any) -> SimBatchJob:
-    [job] = [job for job in play.cluster.batch.jobs.values() if job.name == TAG]
+    jobs: list[SimBatchJob] = [job for job in play.cluster.batch.jobs.values() if job.name == TAG]
+    [job] = jobs
     return job
 
 

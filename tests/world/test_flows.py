@@ -28,7 +28,7 @@ def rsl(text: str, failing: str = "", slow: str = "") -> Request:
 
 
 def request(language: str, text: str, failing: str = "", slow: str = "") -> Request:
-    def program(name: str) -> tuple[str, list[str]]:
+    def program(name: str) -> tuple[str, tuple[str, ...]]:
         runs = Duration((90 if name in slow else 20) * SECOND)
         return EXECUTABLE, arguments_of(Behaviour(runs=runs, exit_status=3 if name in failing else 0))
 
@@ -94,7 +94,9 @@ def test_a_failure_gives_a_negative_reply_to_all_that_depends_on_it_and_to_nothi
 def test_a_flow_that_needs_more_than_the_grid_has_at_once_ends() -> None:
     world = World(3, settings=SETTINGS)
     world.run_for(Duration(30 * SECOND))
-    total = sum(each.size[0] for each in world.koalad.engine.summaries(world.agenda.now))  # type: ignore[union-attr]
+    engine = world.koalad.engine
+    assert engine is not None
+    total = sum(each.total for each in engine.summaries(world.agenda.now))
     words = " ".join(f'"{word}"' for word in arguments_of(Behaviour(runs=Duration(5 * SECOND))))
     job = f'(&(executable="{EXECUTABLE}")(arguments={words})(count={total // 2}))'
     jobs = play(world, read_rsl(f"*(*{job * 2})(*{job * 2}){job * 2}", "large.rsl", "/"))

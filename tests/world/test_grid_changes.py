@@ -128,7 +128,7 @@ def test_a_reload_changes_a_cluster_its_link_and_the_rules_while_a_job_runs(worl
     koalad, grid = world.koalad, world.koalad.grid
     assert submit(world, "alpha").state is JobState.RUNNING
     before, logins = koalad.engine, len(world.clusters["alpha"].logins)
-    file = grid.file | {"beta": replace(grid.file["beta"], backlog=2)}
+    file = dict(grid.file) | {"beta": replace(grid.file["beta"], backlog=2)}
     grid.reload(file, replace(grid.rules, queue_after=SECOND), "alpha")
     world.run_for(Duration(20 * SECOND))
     assert koalad.engine is not None
