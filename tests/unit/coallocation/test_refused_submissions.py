@@ -11,7 +11,7 @@ from koalapy.information.refused_jobs import MOST_REFUSED
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import SubmitAttempt
 from koalapy.model.errors import Reason
-from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, SubmissionFailed
+from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, CancelRequested, SubmissionFailed
 from koalapy.model.identity import JobId
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
@@ -213,6 +213,17 @@ def test_one_job_that_is_refused_again_and_again_leaves_no_cluster_out(play: Any
 def test_a_job_s_own_mistakes_leave_no_cluster_out(play: Any) -> None:
     for _ in range(5):
         refuse(play, play.submit(component(4, "alpha")), TOO_LARGE)
+    assert not left_out(play, "alpha")
+
+
+def test_a_refused_submission_of_an_attempt_that_is_being_cancelled_begins_no_pause(play: Any) -> None:
+    """The batch system refuses what koalapy has withdrawn already: the word comes after the cancel."""
+    for _ in range(MOST_REFUSED):
+        job = play.submit(component(4, "alpha"))
+        play.apply(CancelRequested(job))
+        assert play.job(job).state is JobState.STOPPING
+        refuse(play, job, CLOSED)
+        assert (play.job(job).excluded, play.job(job).refusals) == ((), ())
     assert not left_out(play, "alpha")
 
 
