@@ -5,6 +5,7 @@ from fastapi import FastAPI
 from koalapy import answers
 from koalapy.api import documents
 from koalapy.api.bodies import ClosePilotBody, PilotBody
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
 from koalapy.model.request import ComponentRequest, PilotTerms
 from koalapy.model.units import SECOND, Duration
@@ -45,7 +46,7 @@ def _component(body: PilotBody) -> ComponentRequest:
     if body.nodes is not None:
         per_node, rest = divmod(body.processors, body.nodes)
         if rest or not per_node:
-            message = f"{body.processors} processors cannot be divided equally among {body.nodes} nodes."
+            message = f"{counted_as(body.processors, 'processor')} cannot be divided equally among {body.nodes} nodes."
             raise RequestError("bad_nodes", message, "Ask for a multiple of the nodes.")
     return ComponentRequest(
         processors=body.processors,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from koalapy.cli.output import errors, print_message
 from koalapy.cli.times import in_text
 from koalapy.client import Grid
+from koalapy.model.counts import counted_as
 from koalapy.model.textfile.words import visible
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class StateLines:
         over, (printed_at, before) = sum(job["finished_at"] is not None for job in jobs), self._counted
         if over != before and time.monotonic() - printed_at >= _PIPED_S:
             self._counted = (time.monotonic(), over)
-            print_message(f"{over} of {len(jobs)} jobs are final")
+            print_message(f"{over} of {counted_as(len(jobs), 'job')} {'is' if over == 1 else 'are'} final")
 
     def _print_change(self, job: Document) -> None:
         """Print the change of a job that is not final. A job's end is printed after the wait."""

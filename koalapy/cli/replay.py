@@ -19,6 +19,7 @@ from koalapy.cli.replay_report import document, print_outcomes, print_survey, ro
 from koalapy.cli.replay_terms import WrittenOptions, read_clusters, rows_of_policies, terms_of, without_equal_placements
 from koalapy.cli.signals import interruptible, uninterrupted
 from koalapy.common.extras import need_extra
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
 
@@ -145,9 +146,8 @@ def replay(
     else:
         print_outcomes(outcomes, logged, terms.sizes)
         if max_overtakes is None and any(each.queue != "fcfs" for each in outcomes):
-            output.print_message(
-                f"Nobody is passed more than {settings.max_overtakes} times; vary that with --max-overtakes."
-            )
+            passed = counted_as(settings.max_overtakes, "time")
+            output.print_message(f"Nobody is passed more than {passed}; vary that with --max-overtakes.")
         output.print_message(f"Written: {', '.join(str(file) for file in files)}.")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from koalapy.model.counts import counted_as
 from koalapy.model.identity import JobId
 
 
@@ -35,4 +36,4 @@ class ForeignStatements:
 
     def note_parameters(self, cluster: str, sweep: JobId, count: int) -> None:
         """Count one report with results of `count` parameters that the cluster was never given."""
-        self.note(cluster, f"results of {count} parameters of sweep {sweep}")
+        self.note(cluster, f"results of {counted_as(count, 'parameter')} of sweep {sweep}")

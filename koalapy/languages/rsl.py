@@ -22,6 +22,7 @@ from koalapy.languages.rsl_tokens import RslText
 from koalapy.languages.rsl_tree import Compound, Operator, Relation, Specification
 from koalapy.languages.rsl_values import SUBSTITUTION, Evaluation, Scope, canonical
 from koalapy.languages.stages import Stage, implicit_order
+from koalapy.model.counts import counted_as
 from koalapy.model.textfile.document import Document, Path
 from koalapy.model.textfile.words import shown
 
@@ -270,7 +271,9 @@ def _divide_hosts(reading: Reading, component: ComponentAttributes, count: int) 
     if hosts < 1 or count % hosts:
         advice = f"Write a number that divides the count, {count}."
         raise reading.rsl.refusal(
-            at, f"hostCount is {hosts}, among which {count} processes are not divided equally", advice
+            at,
+            f"hostCount is {hosts}, among which {counted_as(count, 'process is', 'processes are')} not divided equally",
+            advice,
         )
     component.keys["processors_per_node"] = (count // hosts, at)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
 from koalapy.model.lease import LONGEST_LEASE
@@ -102,12 +103,12 @@ def why_not_run(terms: RunTerms | None, site: str, request: Request, running: in
     if terms is None or site not in terms.sites:
         return Reason("not_run", "request", "It runs no jobs of this site.", "Ask its people.")
     if running + max(1, len(request.jobs)) > terms.jobs:
-        message = f"It runs {terms.jobs} jobs of its neighbours at a time, and has {running} of them."
+        message = f"It runs {counted_as(terms.jobs, 'job')} of its neighbours at a time, and has {running} of them."
         return Reason("too_many", "request", message, "Send it later.")
     for each in components_of(request):
         most = max(each.processors, each.most or 0)
         if most > terms.processors:
-            message = f"It runs components of {terms.processors} processors at most, and one has {most}."
+            message = f"It runs components of {counted_as(terms.processors, 'processor')} at most, and one has {most}."
             return Reason("too_large", "request", message, "Ask for fewer processors.")
         if each.walltime > terms.walltime or each.until_end:
             longest = format_duration(terms.walltime)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from koalapy.core.core import Core
+from koalapy.model.counts import counted_as
 from koalapy.model.notification import NotifyOn
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep
@@ -42,12 +43,8 @@ def admit(
         _begin(core, now, sweep)
         core.records.note(now, sweep.id, "sweep_admitted", runners=number)
     for sweep in waiting[count:]:
-        crowded = f"{_sweeps_are(len(active) + count)} active, and there is room for no more."
+        crowded = f"{counted_as(len(active) + count, 'sweep is', 'sweeps are')} active, and there is room for no more."
         note_waiting(core, now, sweep, f"the admission policy failed: {wrong}." if wrong else crowded)
-
-
-def _sweeps_are(count: int) -> str:
-    return "1 sweep is" if count == 1 else f"{count} sweeps are"
 
 
 def note_waiting(core: Core, now: Instant, sweep: Sweep, message: str) -> None:

@@ -7,6 +7,7 @@ from koalapy.broker.availability import Availability
 from koalapy.broker.suitability import EVERY_CLUSTER
 from koalapy.broker.wait_deadlines import closed_clusters
 from koalapy.core.core import Core
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job
 from koalapy.model.lease import Borrow, Lease, LeaseState, Wanted, lease_cluster, lease_network, wanted, wanted_for
@@ -51,7 +52,8 @@ def asks(core: Core, now: Instant, job: Job, borrow: Borrow, own: Availability) 
         return sorted(found, key=lambda each: each.want.processors)
     if isinstance(whole, Reason):
         return _no_part(job, borrow, whole)
-    message = f"This site borrows {borrow.processors} processors at most, and has asked for or has {present}."
+    most = counted_as(borrow.processors, "processor")
+    message = f"This site borrows {most} at most, and has asked for or has {present}."
     return Reason(LIMIT, "request", message, "")
 
 

@@ -4,6 +4,7 @@ from collections import deque
 from functools import partial
 
 from koalapy.core.core import Core
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.events import RequestDelegated
 from koalapy.model.isolated import why_not_isolated
@@ -97,7 +98,10 @@ def _objection(core: Core, now: Instant, event: RequestDelegated) -> Reason | No
     most = lend.requests_per_minute
     if _is_too_often(core, now, event.neighbour, most):
         return Reason(
-            "too_often", "transient", f"It takes {most} requests of this site a minute.", "It is asked again."
+            "too_often",
+            "transient",
+            f"It takes {counted_as(most, 'request')} of this site a minute.",
+            "It is asked again.",
         )
     if origin.site != event.neighbour and not lend.strangers:
         return _STRANGER

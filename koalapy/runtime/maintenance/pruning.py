@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from koalapy.coallocation.pruning import NOT_OVER, PRUNED, Judgement, judge, number_of, over_since
 from koalapy.config.maintenance import Maintenance
 from koalapy.model.attempt import Attempt
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import TransientError
 from koalapy.model.events import PruneRequested
 from koalapy.model.identity import JobId
@@ -121,36 +122,37 @@ def _count(tally: _Tally, judgement: Judgement, before: Instant) -> None:
 def _outcome(tally: _Tally, entry: Maintenance, dry: bool, records: bool) -> Outcome:
     what = "and all that the store has of them" if records else "and their records stay"
     done = tally.jobs + tally.pilots - tally.stalled
-    of_sweeps = f", {tally.pilots} of them sweeps' pilots" if tally.pilots else ""
+    pilots = counted_as(tally.pilots, "of them a sweep's pilot", "of them sweeps' pilots")
+    of_sweeps = f", {pilots}" if tally.pilots else ""
     verb = "would be pruned" if dry else "pruned"
-    sentences = [f"{_jobs(done)} {verb}{of_sweeps}: the directories on the clusters, {what}."]
+    sentences = [f"{counted_as(done, 'job')} {verb}{of_sweeps}: the directories on the clusters, {what}."]
     if tally.leases:
         leases = "The account of 1 lease" if tally.leases == 1 else f"The accounts of {tally.leases} leases"
         sentences.append(f"{leases} {'would be' if dry else 'now'} summed up by day.")
     for why, count in sorted(tally.kept.items()):
-        sentences.append(f"{_jobs(count)} kept for now: {why}.")
+        sentences.append(f"{counted_as(count, 'job')} kept for now: {why}.")
     for cluster, count in sorted(tally.waiting.items()):
+        jobs = counted_as(count, "job")
         if cluster in tally.gone:
             sentences.append(
-                f"{_jobs(count)} kept: their directories are on {cluster}, which is not in the grid any more. "
+                f"{jobs} kept: their directories are on {cluster}, which is not in the grid any more. "
                 f"Leave them there: {_without(entry, cluster)}."
             )
         else:
-            sentences.append(f"{_jobs(count)} kept until {cluster} can be reached, which has their directories.")
+            sentences.append(f"{jobs} kept until {cluster} can be reached, which has their directories.")
     if tally.stalled:
-        sentences.append(f"{_jobs(tally.stalled)} kept: a cluster has not removed their directories in time.")
+        sentences.append(
+            f"{counted_as(tally.stalled, 'job')} kept: a cluster has not removed their directories in time."
+        )
     for cluster, count in sorted(tally.overdue.items()):
         if cluster not in tally.gone:
             sentences.append(
-                f"{_jobs(count)} of them have waited for {cluster} for more than {format_duration(PATIENCE)}. Bring it"
-                f" back, or leave their directories there: {_without(entry, cluster)}."
+                f"{counted_as(count, 'of them has', 'of them have')} waited for {cluster} for more than "
+                f"{format_duration(PATIENCE)}. "
+                f"Bring it back, or leave their directories there: {_without(entry, cluster)}."
             )
     return Outcome(well=not tally.overdue and not tally.stalled, message=" ".join(sentences))
 
 
 def _without(entry: Maintenance, cluster: str) -> str:
     return f"`koala maintenance run {entry.task} --set keep={entry.keep} --set without={cluster}`"
-
-
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count} jobs"

@@ -18,6 +18,7 @@ from tzlocal import get_localzone
 from koalapy.common.registry import load, registered
 from koalapy.config.hours import parse_hours
 from koalapy.config.maintenance import MAINTENANCE, Maintenance
+from koalapy.model.counts import counted_as
 from koalapy.model.errors import KoalaError, RequestError, TransientError
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.units import DAY, Duration, Instant, format_duration
@@ -228,7 +229,8 @@ class Runner:
             outcome = Outcome(False, f"It broke ({type(error).__name__}: {error}). Report this, with koalad's log.")
         left_out = self._left_out.pop(name, 0)
         if left_out:
-            longer = f"It took longer than its period: {left_out} runs were left out. Let it run less often."
+            runs = counted_as(left_out, "run was", "runs were")
+            longer = f"It took longer than its period: {runs} left out. Let it run less often."
             outcome = Outcome(outcome.well, f"{outcome.message} {longer}")
         run = replace(run, ended=koalad.now(), well=outcome.well, message=outcome.message)
         _LOG.info("maintenance_ran", name=name, well=run.well, message=run.message, dry=dry)

@@ -103,7 +103,7 @@ def report(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
     except OSError as error:
         message = f"Usage cannot be written to {directory}: {error.strerror}."
         raise TransientError("no_report", message, "Make room there, or name another directory.") from error
-    return Outcome(True, f"Usage by {by} is written to {path}, {len(rows)} lines.")
+    return Outcome(True, f"Usage by {by} is written to {path}, {counted_as(len(rows), 'line')}.")
 
 
 def vacuum(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:

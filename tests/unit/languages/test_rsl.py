@@ -265,7 +265,7 @@ REFUSED = [
     ("(count=0)", "components.0.processors is 0"),
     ("(count=2000000)", "components.0.processors is 2000000"),
     ("(count=0)(jobType=single)(maxMemory=5)", "components.0.processors is 0"),
-    ("(hostCount=3)", "hostCount is 3, among which 1 processes are not divided equally"),
+    ("(hostCount=3)", "hostCount is 3, among which 1 process is not divided equally"),
     ("(hostCount=0)", "hostCount is 0"),
     ("(maxWallTime=0)", "components.0.walltime is 0s"),
     ("(maxWallTime=999999999)", "components.0.walltime is"),

@@ -174,6 +174,7 @@ def test_a_failure_there_is_a_failure_here_with_its_reason() -> None:
     [
         (None, {}, "lyon: It runs no jobs of this site."),
         (replace(TERMS, sites=("paris",)), {}, "lyon: It runs no jobs of this site."),
+        (replace(TERMS, processors=1), {}, "lyon: It runs components of 1 processor at most, and one has 4."),
         (replace(TERMS, processors=3), {}, "lyon: It runs components of 3 processors at most, and one has 4."),
         (
             replace(TERMS, walltime=Duration(HOUR // 2)),
