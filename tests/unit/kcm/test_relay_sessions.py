@@ -11,6 +11,7 @@ from koalapy_adapters.kcm.state.actions import WrapperConnected, WrapperDisconne
 from koalapy_adapters.messages import to_json
 from koalapy_adapters.messages.kcm import PutKey
 from koalapy_adapters.messages.relay import Heartbeat, RelayChallenge, RelayWelcome
+from koalapy_adapters.wrapper.relay.contact import CONNECT_WITHIN
 from koalapy_adapters.wrapper.relay.handshake import Answer, Handshake
 
 TAG, TOKEN, SECRET = "kabcde00000001", "secret", "5" * 64
@@ -155,6 +156,14 @@ def test_a_stranger_without_a_proof_is_dropped_in_time(play: Play) -> None:
     play.pass_time(PROOF_WITHIN)
     assert play.ended == [stranger]
     assert play.connections.count_refused() == 1
+
+
+def test_a_wrapper_that_still_waits_for_the_relays_answers_is_not_dropped(play: Play) -> None:
+    """On a busy node it sees 2 s late that it is connected, and its time for the answers begins then."""
+    connection = play.open()
+    play.pass_time(2 * SECOND + CONNECT_WITHIN - 1)
+    play.receive(connection, play.proof(connection))
+    assert play.connections.wrapper(TAG) is connection
 
 
 def test_a_proof_that_comes_after_its_connection_was_dropped_lets_nobody_in(play: Play) -> None:

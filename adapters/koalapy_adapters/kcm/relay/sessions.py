@@ -16,8 +16,10 @@ from koalapy_adapters.kcm.state.timers import Timers
 from koalapy_adapters.messages import from_json
 from koalapy_adapters.messages.fields import MessageError
 from koalapy_adapters.messages.relay import Heartbeat
+from koalapy_adapters.wrapper.relay.contact import CONNECT_WITHIN
 
-BEAT, SILENCE, PROOF_WITHIN = 10 * SECOND, 30 * SECOND, 3 * SECOND
+BEAT, SILENCE = 10 * SECOND, 30 * SECOND
+PROOF_WITHIN = 2 * CONNECT_WITHIN  # a wrapper waits that long, from when it sees that it is connected
 MAX_STRANGERS = 256  # connections that have not proven themselves yet
 MAX_STRANGERS_OF_ONE = 32  # by the address that they come from
 
