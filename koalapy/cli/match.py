@@ -10,7 +10,6 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.output import errors_reported, out, print_json
-from koalapy.cli.overrides import Override, overrides_of
 from koalapy.client import Grid
 from koalapy.model.counts import counted_as
 
@@ -22,7 +21,7 @@ app = typer.Typer()
 @app.command()
 def match(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file, - for standard input.")],
-    override: Override = None,
+    override: options.Override = None,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
@@ -33,7 +32,7 @@ def match(
     """
     with errors_reported(), Grid(grid) as koalad:
         job = sys.stdin.buffer if str(file) == "-" else file
-        found = koalad.match(job, overrides=overrides_of(override or []))
+        found = koalad.match(job, overrides=options.overrides_of(override or []))
     if json:
         return print_json(found)
     for place, component in enumerate(found["components"]):

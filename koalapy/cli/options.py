@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -81,6 +82,32 @@ def ids_of(koalad: Any, texts: Sequence[str]) -> list[int]:
             raise RequestError("no_such_job", f"There are no jobs {text}.", "`koala jobs` lists those there are.")
         found.update(dict.fromkeys(within))
     return list(found)
+
+
+def overrides_of(pairs: Sequence[str]) -> dict[str, str]:
+    """Return the values of `-o KEY=VALUE`, by key. Raises RequestError for a pair without `=`."""
+    from koalapy.model.errors import RequestError
+
+    if wrong := [pair for pair in pairs if "=" not in pair]:
+        raise RequestError("bad_option", f"{wrong[0]!r} is not KEY=VALUE.", "Write it like -o priority=5.")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def executable_of(name: str) -> tuple[str, list[str]]:
+    """Return the executable of a command line, and the files to stage in for it.
+
+    It is a program of the nodes' PATH, an absolute path there, or a file here. Raises RequestError if a named file is
+    not here.
+    """
+    from koalapy.languages.paths import landing
+    from koalapy.model.errors import RequestError
+
+    if "/" not in name or name.startswith("/"):
+        return name, []
+    if not Path(name).is_file():
+        advice = "Name a program of the nodes' PATH, an absolute path there, or a file here."
+        raise RequestError("no_such_file", f"There is no file {name}.", advice)
+    return f"./{landing(name)}", [name]
 
 
 def labels_of(pairs: Sequence[str]) -> dict[str, str]:
@@ -246,6 +273,14 @@ Escape = Annotated[
     str, typer.Option("--escape", metavar="KEY", help="The key that, with d after it, detaches: ^a to ^_, or none.")
 ]
 Reconnect = Annotated[float, typer.Option("--reconnect", min=0, help="Seconds to wait for koalad while it restarts.")]
+Override = Annotated[
+    list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="Change a key of the job; KEY= unsets it.")
+]
+Name = Annotated[str | None, typer.Option("--name", help="The name of the job or sweep.")]
+StageIn = Annotated[
+    list[str] | None,
+    typer.Option("--stage-in", metavar="PATH", help="A file or directory for the program; repeat it."),
+]
 Check = Annotated[
     bool, typer.Option("--check", help="Show what would be submitted and whether it can ever fit; submit nothing.")
 ]

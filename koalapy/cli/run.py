@@ -20,7 +20,6 @@ from koalapy.cli.ends import exit_status_of, found_after, own_failures, print_en
 from koalapy.cli.explain import explained_of
 from koalapy.cli.follow import follow_output
 from koalapy.cli.output import FAILED, errors_reported, out, print_json, print_message
-from koalapy.cli.program import executable_of
 from koalapy.cli.progress import StateLines
 from koalapy.cli.signals import deferred, interruptible
 from koalapy.client import Grid
@@ -56,11 +55,8 @@ def run(
     walltime: Annotated[
         str | None, typer.Option("--walltime", "-t", help="Time limit of the program, like 10m or 2h.")
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="The job's name.")] = None,
-    stage_in: Annotated[
-        list[str] | None,
-        typer.Option("--stage-in", metavar="PATH", help="A file or directory for the program; repeat it."),
-    ] = None,
+    name: options.Name = None,
+    stage_in: options.StageIn = None,
     stage_out: Annotated[
         list[str] | None,
         typer.Option("--stage-out", metavar="PATH", help="A file or directory to fetch at the end; repeat it."),
@@ -188,7 +184,7 @@ def _request(program: Sequence[str], components: Sequence[Document], job: Docume
 
     Raises RequestError for a program that is not here.
     """
-    executable, staged = executable_of(program[0])
+    executable, staged = options.executable_of(program[0])
     runs = {"executable": executable, "arguments": [*program[1:]]}
     given = {key: value for key, value in job.items() if value is not None}
     return {

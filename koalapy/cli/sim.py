@@ -13,11 +13,11 @@ from koalapy.chaos.plan import EVENTS, parse_faults, parse_only
 from koalapy.chaos.shrink import TRIES
 from koalapy.chaos.violation import Promise
 from koalapy.cli import output
-from koalapy.cli.experiments import run_experiment
 from koalapy.cli.options import Json
-from koalapy.cli.replay import replay
 from koalapy.cli.signals import interruptible
 from koalapy.cli.sim_logs import batches, imbalance
+from koalapy.cli.sim_replay import replay
+from koalapy.cli.sim_run import run_experiment
 from koalapy.common.extras import need_extra
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError

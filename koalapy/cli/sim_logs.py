@@ -7,8 +7,8 @@ import typer
 
 from koalapy.cli import output
 from koalapy.cli.options import Json
-from koalapy.cli.replay_terms import processors_of
 from koalapy.cli.signals import interruptible
+from koalapy.cli.sim_replay import processors_of
 from koalapy.common.extras import need_extra
 from koalapy.model.errors import RequestError
 from koalapy.model.units import Duration, parse_duration

@@ -22,7 +22,6 @@ from koalapy.cli.output import (
     print_message,
     table,
 )
-from koalapy.cli.overrides import Override, overrides_of
 from koalapy.cli.show import show_request
 from koalapy.cli.signals import deferred
 from koalapy.cli.wait import wait_with_progress
@@ -45,7 +44,7 @@ def submit(
         bool, typer.Option("--wait", help="Wait until the jobs are final: done, failed or cancelled.")
     ] = False,
     check: options.Check = False,
-    override: Override = None,
+    override: options.Override = None,
     after: Annotated[
         list[int] | None,
         typer.Option(
@@ -65,7 +64,7 @@ def submit(
     """Submit job files. The exit status is 1 if a job fails at once, for example because it can never fit."""
     with errors_reported():
         wishes: dict[str, Any] = {
-            "overrides": overrides_of(override or []) | ({"after": str(after)} if after else {}),
+            "overrides": options.overrides_of(override or []) | ({"after": str(after)} if after else {}),
             "labels": options.labels_of(label or ()),
             "notify": options.notify_of(notify, notify_on),
         }
@@ -86,7 +85,7 @@ def submit(
 @app.command()
 def resubmit(
     job: options.JobId,
-    override: Override = None,
+    override: options.Override = None,
     failed: Annotated[
         bool, typer.Option("--failed", help="Only what failed: jobs of a flow, or parameters of a sweep.")
     ] = False,
@@ -99,7 +98,7 @@ def resubmit(
 ) -> None:
     """Submit a job once more, as it was or with other values, or only what failed of a flow or sweep."""
     with errors_reported(), Grid(grid) as koalad:
-        submit_again(koalad, job, wait, json, failed=failed, overrides=overrides_of(override or []), key=key)
+        submit_again(koalad, job, wait, json, failed=failed, overrides=options.overrides_of(override or []), key=key)
 
 
 def submit_again(koalad: Grid, job: int, wait: bool, json: bool, **wishes: Any) -> NoReturn:

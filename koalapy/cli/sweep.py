@@ -11,7 +11,6 @@ import typer
 from koalapy.cli import options
 from koalapy.cli.ends import exit_by, print_end
 from koalapy.cli.output import BAD_INPUT, errors_reported, out, print_json, print_message
-from koalapy.cli.program import executable_of
 from koalapy.cli.signals import deferred
 from koalapy.cli.submit import print_accepted, print_checked, submit_again
 from koalapy.cli.wait import wait_with_progress
@@ -47,7 +46,7 @@ def sweep(
     zipped: Annotated[
         bool, typer.Option("--zip", help="Combine the first values, the second values, and so on.")
     ] = False,
-    name: Annotated[str | None, typer.Option("--name", help="The sweep's name.")] = None,
+    name: options.Name = None,
     on: Annotated[
         str | None,
         typer.Option(
@@ -62,10 +61,7 @@ def sweep(
     walltime: Annotated[
         str | None, typer.Option("--walltime", "-t", help="Time limit of one parameter, like 10m or 2h.")
     ] = None,
-    stage_in: Annotated[
-        list[str] | None,
-        typer.Option("--stage-in", metavar="PATH", help="A file or directory for the program; repeat it."),
-    ] = None,
+    stage_in: options.StageIn = None,
     stage_out: Annotated[
         list[str] | None,
         typer.Option("--stage-out", metavar="PATH", help="A file to fetch from each parameter: out-{x}; repeat it."),
@@ -105,7 +101,7 @@ def sweep(
     from koalapy.languages import sweep_request
 
     with errors_reported():
-        executable, staged = executable_of(program[0]) if "{" not in program[0] else (program[0], [])
+        executable, staged = options.executable_of(program[0]) if "{" not in program[0] else (program[0], [])
         request = sweep_request(
             [executable, *program[1:]],
             parameters or (),

@@ -1,32 +1,48 @@
-"""`koala sim replay`: replays the jobs of a trace on a grid's simulated clusters."""
+"""`koala sim replay`: replays the jobs of a trace on simulated clusters, or the events of a koalad's journal."""
 
+import gzip
+import json
 import os
+import re
 import shutil
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from koalapy import __version__
 from koalapy.cli import options, output
-from koalapy.cli.replay_report import document, print_outcomes, print_survey, rounded_duration, write_table
-from koalapy.cli.replay_terms import WrittenOptions, read_clusters, rows_of_policies, terms_of, without_equal_placements
 from koalapy.cli.signals import interruptible, uninterrupted
+from koalapy.cli.sim_replay_report import document, print_outcomes, print_survey, rounded_duration, write_table
 from koalapy.common.extras import need_extra
+from koalapy.common.locations import Locations
+from koalapy.common.registry import registered
+from koalapy.config import engine_settings
+from koalapy.koalad.gridfile import read_grid_file
+from koalapy.model.cluster import ClusterSettings
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
+from koalapy.model.textfile.words import use_known
+from koalapy.model.units import format_instant, parse_duration
 
-if TYPE_CHECKING:  # numpy and matplotlib are imported on use: other commands start without them
+if TYPE_CHECKING:  # numpy, matplotlib and the engine are imported on use: other commands start without them
     from koalapy.experiments.replay.comparison import Figures
-    from koalapy.experiments.replay.jobs import Survey, Terms
+    from koalapy.experiments.replay.jobs import Grace, Survey, Terms
     from koalapy.experiments.replay.run import ReplayOutcome, ReplayTask
+    from koalapy.journal.replay import Replayed
+    from koalapy.policies.scavenging import ScavengingPolicies
+    from koalapy.scheduler.schedule import Policies
 
 
 class By(StrEnum):
@@ -38,6 +54,10 @@ class By(StrEnum):
 
 
 _SILENCE_S = 60.0  # the longest time between two lines of a run without a terminal
+_SYSTEM_LINE = re.compile(r"^system:", re.MULTILINE)
+_MOST_PROCESSORS, _MOST_OVERTAKES = 10_000_000, 1_000_000
+_MOST_GRACE = 1000  # in per cent
+_GZIP = b"\x1f\x8b"
 _SUFFIXES = (".gz", ".xz", ".bz2", ".swf", ".gwf", ".json")
 
 TracePath = Annotated[
@@ -71,7 +91,7 @@ Overtakes = Annotated[
         "--max-overtakes", metavar="N,N…", help="How often others may pass a waiting job, instead of its own."
     ),
 ]
-Grace = Annotated[
+GraceTime = Annotated[
     str | None, typer.Option("--grace", metavar="TIME|N%", help="Time after their walltime when jobs are ended.")
 ]
 Most = Annotated[int | None, typer.Option("--jobs", min=1, help="The most jobs to replay.")]
@@ -98,7 +118,7 @@ def replay(
     queue: Queues = None,
     placement: Placements = None,
     max_overtakes: Overtakes = None,
-    grace: Grace = None,
+    grace: GraceTime = None,
     jobs: Most = None,
     lenient: Lenient = False,
     pin: Pin = False,
@@ -115,22 +135,20 @@ def replay(
     """
     if journal is not None:
         _refuse_beside_journal(context)
-        from koalapy.cli.replay_journal import replay_journal
-
         with output.errors_reported(), interruptible():
             raise typer.Exit(replay_journal(journal, as_json))
     if trace is None:
         raise typer.BadParameter("Give a TRACE, or --journal FILE.", param_hint="TRACE")
     with output.errors_reported(), interruptible():
         need_extra("experiments", "A replay")
-        settings, known = read_clusters(grid, measured)
-        rows = rows_of_policies(settings, queue, placement, max_overtakes)
+        settings, known = _read_clusters(grid, measured)
+        rows = _rows_of_policies(settings, queue, placement, max_overtakes)
         sites = (site or []) if pin or site else None
-        written = WrittenOptions(sizes=size or [], sites=sites, most=jobs, lenient=lenient, grace=grace)
-        terms = terms_of(trace, settings, known, written)
+        written = _WrittenOptions(sizes=size or [], sites=sites, most=jobs, lenient=lenient, grace=grace)
+        terms = _terms_of(trace, settings, known, written)
         found = _survey(trace, terms)
         print_survey(found)
-        several, rows = rows, without_equal_placements(rows, terms)
+        several, rows = rows, _without_equal_placements(rows, terms)
         if len(rows) < len(several):
             why = "there is one cluster" if len(terms.sizes) == 1 else "every job has its cluster"
             output.print_message(f"All placement policies give the same schedule, since {why}: only one is run.")
@@ -184,6 +202,148 @@ def _stem(trace: Path) -> str:
     while (suffix := Path(name).suffix) in _SUFFIXES:
         name = name[: -len(suffix)]
     return name
+
+
+# ---- clusters, policies and jobs
+
+
+class _WrittenOptions(NamedTuple):
+    """The options as they were written. `sites`: None if jobs may run on any cluster."""
+
+    sizes: Sequence[str]
+    sites: Sequence[str] | None
+    most: int | None
+    lenient: bool
+    grace: str | None
+
+
+def _read_clusters(name: str | None, measured: Path | None) -> tuple[Settings, dict[str, int]]:
+    """Return the engine's settings of a grid file or a system, and the known sizes of its clusters, by name.
+
+    `measured`: a file of `koala clusters --json`. Raises RequestError.
+    """
+    from koalapy.experiments.interop import catalogue
+    from koalapy.experiments.replay import sizes
+
+    more = sizes.measured(measured) if measured is not None else {}
+    if name is not None and _is_system(name, list(catalogue.systems())):
+        system = catalogue.system(name)
+        clusters = tuple(ClusterSettings(name=cluster, batch="slurm") for cluster in system.clusters)
+        return Settings(clusters=clusters), {cluster: system.processors[cluster] for cluster in system.clusters} | more
+    path = Locations.of(name).grid_file
+    if path is None:
+        message = f"There is neither a file nor a system {name}."
+        raise RequestError("no_grid_file", message, "Give the path of a grid file with --grid.")
+    file = read_grid_file(path)
+    return engine_settings(file), {name: each.slots for name, each in file.clusters.items() if each.slots} | more
+
+
+def _rows_of_policies(
+    settings: Settings, queue: str | None, placement: str | None, overtakes: str | None
+) -> list[Settings]:
+    """Return the settings with every queueing policy, bound of overtakes and placement policy. FCFS has no bound.
+
+    Raises RequestError for an unregistered policy, and for bounds that are invalid or that no policy has.
+    """
+    queues = _chosen(queue, settings.queue, "queueing")
+    placements = _chosen(placement, settings.placement, "placement")
+    bounds = [settings.max_overtakes] if overtakes is None else _bounds(overtakes)
+    if overtakes is not None and queues == ["fcfs"]:
+        message = "--max-overtakes changes nothing: under fcfs nobody passes anybody."
+        raise RequestError("no_bound", message, "Add another policy, as with --queue fcfs,fpfs, or leave it out.")
+    queued = [(name, bound) for name in queues for bound in (bounds[:1] if name == "fcfs" else bounds)]
+    return [
+        replace(settings, queue=name, max_overtakes=bound, placement=other)
+        for (name, bound), other in product(queued, placements)
+    ]
+
+
+def _without_equal_placements(rows: list[Settings], terms: "Terms") -> list[Settings]:
+    """Return the rows, but only one of those that differ only in placement if there is no placement to choose."""
+    if len(terms.sizes) > 1 and terms.sites is None:
+        return rows
+    return list({(each.queue, each.max_overtakes): each for each in reversed(rows)}.values())[::-1]
+
+
+def _terms_of(trace: Path, settings: Settings, known: dict[str, int], options: _WrittenOptions) -> "Terms":
+    """Return the terms of a replay. Raises RequestError for invalid options, and for a cluster of unknown size."""
+    from koalapy.experiments.replay.jobs import Terms, header
+    from koalapy.experiments.replay.sizes import sites, sizes
+
+    names = [cluster.name for cluster in settings.clusters]
+    by_name, comments = header(trace)
+    counts = processors_of(options.sizes)
+    return Terms(
+        sizes=sizes(names, counts, known, by_name),
+        sites=None if options.sites is None else sites(names, dict(_assigned(options.sites, "--site")), comments),
+        most=options.most,
+        lenient=options.lenient,
+        grace=_grace(options.grace),
+    )
+
+
+def processors_of(written: Sequence[str]) -> dict[str, int]:
+    """Return the sizes of `--size NAME=N`, by name. Raises RequestError."""
+    return {name: _count(name, words) for name, words in _assigned(written, "--size")}
+
+
+def _is_system(name: str, known: Sequence[str]) -> bool:
+    path = Path(name)
+    if not path.is_file():
+        return name in known
+    return name.endswith((".yaml", ".yml")) and bool(_SYSTEM_LINE.search(path.read_text(errors="replace")))
+
+
+def _chosen(words: str | None, default: str, what: str) -> list[str]:
+    if words is None:
+        return [default]
+    names = list(dict.fromkeys(word.strip() for word in words.split(",")))
+    known = list(registered(f"koalapy.{what}"))
+    for name in names:
+        if name not in known:
+            raise RequestError("no_such_policy", f"There is no {what} policy {name!r}.", use_known(name, known))
+    return names
+
+
+def _assigned(written: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
+    for each in written:
+        name, sign, value = each.partition("=")
+        if not (name and sign and value):
+            raise RequestError("bad_option", f"{option} {each} is not NAME=VALUE.", f"Write {option} NAME=VALUE.")
+        yield name, value
+
+
+def _bounds(words: str) -> list[int]:
+    found = [word.strip() for word in words.split(",")]
+    if not all(word.isascii() and word.isdecimal() and int(word) <= _MOST_OVERTAKES for word in found):
+        message = f"--max-overtakes {words} is not a list of whole numbers from 0 to {_MOST_OVERTAKES:,}."
+        raise RequestError("bad_option", message, "Write --max-overtakes 20,200.")
+    return list(dict.fromkeys(map(int, found)))
+
+
+def _grace(words: str | None) -> "Grace":
+    from koalapy.experiments.replay.jobs import Grace
+
+    if words is None:
+        return Grace()
+    try:
+        if words.endswith("%"):
+            percent = float(words[:-1])
+            if not 0 <= percent <= _MOST_GRACE:
+                raise ValueError
+            return Grace(part=percent / 100)
+        return Grace(time=parse_duration(words))
+    except ValueError:
+        message = f"--grace {words} is neither a duration nor a percentage from 0 to {_MOST_GRACE}."
+        raise RequestError("bad_option", message, "Write --grace 2m, or --grace 10%.") from None
+
+
+def _count(name: str, words: str) -> int:
+    if not (words.isascii() and words.isdecimal() and len(words) < 10 and 0 < int(words) <= _MOST_PROCESSORS):
+        raise RequestError(
+            "bad_size", f"--size {name}={words} is not a number of processors.", f"Write --size {name}=64."
+        )
+    return int(words)
 
 
 # ---- progress
@@ -286,3 +446,76 @@ def _aside(out: Path) -> Iterator[Path]:
 def _publish(names: Sequence[str], directory: Path, out: Path) -> list[Path]:
     with uninterrupted():
         return [(directory / name).replace(out / name) for name in names]
+
+
+# ---- a journal in place of a trace
+
+
+def replay_journal(path: Path, as_json: bool) -> int:
+    """Replay the journal, and print the result. Return 1 if a decision differs, else 0. Raises RequestError."""
+    from koalapy.journal.replay import replay as repeat
+    from koalapy.journal.text import load
+
+    written = _read_journal(path)
+    version = str(written.get("koalapy"))
+    taken = load(written, _policies_of)
+    if version != __version__:
+        output.print_message(f"The journal is of koalapy {version}; this is {__version__}.")
+    found = repeat(taken)
+    if as_json:
+        output.print_json(_journal_document(path, version, found))
+    else:
+        _print_replayed(found)
+    return 0 if found.difference is None else 1
+
+
+def _read_journal(path: Path) -> Any:
+    """Return the document of a journal. Raises RequestError if the file has none."""
+    try:
+        data = path.read_bytes()
+        return json.loads(gzip.decompress(data) if data.startswith(_GZIP) else data)
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
+        message = f"{path} cannot be read as a journal: {getattr(error, 'strerror', None) or error}."
+        raise RequestError("no_journal", message, "Give the path of a journal, .json or .json.gz.") from error
+
+
+def _policies_of(settings: Settings) -> "tuple[Policies, ScavengingPolicies]":
+    from koalapy.runtime.load_policies import policies, scavenging_policies
+
+    return policies(settings), scavenging_policies(settings)
+
+
+def _print_replayed(found: "Replayed") -> None:
+    done = f"{counted_as(f'{found.events:,}', 'event')}, {counted_as(f'{found.commands:,}', 'command')}"
+    done += f" and {counted_as(f'{found.words:,}', 'hint')}"
+    if found.difference is not None:
+        each = found.difference
+        output.out.print(f"Batch {each.batch:,} ({format_instant(each.now)}) differs, after {done} as in the journal.")
+        output.out.print(f"expected: {each.expected}")
+        output.out.print(f"got:      {each.got}")
+    elif found.failure:
+        output.out.print(f"Batch {found.batches:,} fails as it did there: {found.failure}. Before it: {done}.")
+    else:
+        batches = counted_as(f"{found.batches:,}", "batch", "batches")
+        output.out.print(f"{batches} replayed: {done}, all as in the journal.")
+
+
+def _journal_document(path: Path, version: str, found: "Replayed") -> dict[str, Any]:
+    difference = found.difference
+    document = None
+    if difference is not None:
+        document = {
+            "batch": difference.batch, "at": format_instant(difference.now), "expected": difference.expected,
+            "got": difference.got,
+        }  # fmt: skip
+    return {
+        "schema": "koala.journal-replay/1",
+        "journal": str(path),
+        "koalapy": version,
+        "batches": found.batches,
+        "events": found.events,
+        "commands": found.commands,
+        "hints": found.words,
+        "failure": found.failure or None,
+        "difference": document,
+    }
