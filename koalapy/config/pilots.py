@@ -1,15 +1,17 @@
 """A pilot or a lease as a cluster of the grid; a pilot has much of the cluster on which its job runs."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from koalapy.config.connect import Leased, Pilot
 from koalapy.config.convert import cluster_config
+from koalapy.config.load import with_clusters
 from koalapy.config.scavenging import Scavenge
 from koalapy.config.schema import Cluster, GridFile, Isolation
 from koalapy.model.identity import JobId
 from koalapy.model.lease import LeasedCluster
-from koalapy.model.pilot import PilotRule, pilot_cluster
+from koalapy.model.pilot import PilotCluster, PilotRule, pilot_cluster
 from koalapy.model.request import Isolate, PilotTerms
 
 # Keys that hold inside an allocation as they do around it. The others are about batch jobs and logins.
@@ -34,6 +36,17 @@ def with_isolation(grid: GridFile, terms: PilotTerms, cluster: str) -> PilotTerm
         return terms
     found = grid.clusters[cluster].isolation
     return replace(terms, isolate=found.means, visible=found.visible)
+
+
+def with_held(grid: GridFile, held: Iterable[PilotCluster | LeasedCluster]) -> GridFile:
+    """Return the grid with the clusters of these pilots and leases, except pilots on clusters that it does not have."""
+    found = {}
+    for each in held:
+        if isinstance(each, LeasedCluster):
+            found[each.name] = leased(each)
+        elif each.around in grid.clusters:
+            found[each.name] = inside(grid.clusters[each.around], each.job, each.terms)
+    return with_clusters(grid, found)
 
 
 def inside(around: Cluster, job: JobId, terms: PilotTerms) -> Cluster:

@@ -16,7 +16,7 @@ from koalapy.driver.last_known import LastKnown
 from koalapy.driver.outbox import Outbox
 from koalapy.engine import Engine
 from koalapy.model.change import Change, EpochJump, OutboxEntry
-from koalapy.model.commands import Command, CompareAds, Hint, SubmitAttempt, destination_of
+from koalapy.model.commands import ClusterHint, Command, Hint, SubmitAttempt, destination_of
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import (
     ClusterConnected,
@@ -403,7 +403,7 @@ class Driver:
             doubt = self._is_doubtful(entry.command)
             self._over_link(destination_of(entry.command), failed, self._links.send, entry, doubt)
         for hint in step.hints:
-            self._over_link(None if isinstance(hint, CompareAds) else hint.cluster, failed, self._links.hint, hint)
+            self._over_link(hint.cluster if isinstance(hint, ClusterHint) else None, failed, self._links.hint, hint)
         for delivery in deliveries:
             if delivery.after is not None:
                 delivery.after(step)

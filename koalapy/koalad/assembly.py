@@ -15,11 +15,10 @@ from koalapy.config import (
     GridFile,
     borrow_of,
     engine_settings,
-    inside,
-    leased,
     pilot_rules,
     read_cluster,
     with_clusters,
+    with_held,
     with_isolation,
 )
 from koalapy.config.difference import PLACE
@@ -33,8 +32,8 @@ from koalapy.model.change import Change, Snapshot
 from koalapy.model.errors import OurError, RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Counters
-from koalapy.model.lease import is_held
-from koalapy.model.pilot import pilot_cluster
+from koalapy.model.lease import LeasedCluster, is_held
+from koalapy.model.pilot import PilotCluster, cluster_of_pilot
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
@@ -118,7 +117,7 @@ class Koalad:
                 raise refusal
             commanded = replace(commanded, places=commanded.places | command_clusters.places_of(grid.file))
             _save_commanded(state_directory, commanded)
-        grid.file = _with_leases(_with_pilots(grid.file, snapshot, self._store), snapshot)
+        grid.file = with_held(grid.file, _held(grid.file, snapshot, self._store))
         draining = tuple(name for name in commanded.draining if name in grid.file.clusters)
         commanded = replace(commanded, draining=draining)
         self._settings = self._settings_of(grid.file, commanded.draining)
@@ -237,7 +236,11 @@ class Koalad:
 
     def _make_driver(self, snapshot: Snapshot) -> Driver:
         chosen, of_sweeps = self._policies
-        links = AllLinks(self._links, None if self.sites is None else self.sites.links)
+        links = AllLinks(
+            self._links,
+            None if self.sites is None else self.sites.links,
+            lambda hint: self.grid_changes.carry_out(hint),
+        )
         return Driver(
             Engine(self._settings, chosen, snapshot, of_sweeps),
             self._store,
@@ -313,6 +316,7 @@ class Koalad:
         self.maintenance.stop()
         self.pilots.upkeep.stop()
         self.leases.upkeep.stop()
+        self.grid_changes.close()
         self.service.close()
         self._accounting.close()
         self._notifications.close()
@@ -430,21 +434,14 @@ def _other_batch_system(grid: GridFile, places: Mapping[str, Sequence[Any]], sna
     return None
 
 
-def _with_pilots(grid: GridFile, snapshot: Snapshot, store: Store) -> GridFile:
-    """Return the grid with the pilots that a former koalad left, and those on which attempts of jobs are known."""
-    found = {}
-    for number in clusters_held(snapshot.jobs, _known_attempts(snapshot)):
-        job = store.job(number)
-        held = next((each for each in job.attempts if each is not None), None) if job is not None else None
-        if job is not None and held is not None and job.request.pilot is not None and held.cluster in grid.clusters:
-            found[pilot_cluster(number)] = inside(grid.clusters[held.cluster], number, job.request.pilot)
-    return with_clusters(grid, found)
-
-
-def _with_leases(grid: GridFile, snapshot: Snapshot) -> GridFile:
-    """Return the grid with the leases that a former koalad had, and those on which attempts of jobs are known."""
-    held = leases_held(snapshot.neighbours, _known_attempts(snapshot), borrow_of(grid.site))
-    return with_clusters(grid, {each.name: leased(each) for each in held})
+def _held(grid: GridFile, snapshot: Snapshot, store: Store) -> list[PilotCluster | LeasedCluster]:
+    """Return the pilots and leases that a former koalad left, and those on which attempts of jobs are known."""
+    attempts = _known_attempts(snapshot)
+    found: list[PilotCluster | LeasedCluster] = []
+    for number in clusters_held(snapshot.jobs, attempts):
+        if (job := store.job(number)) is not None:
+            found.append(cluster_of_pilot(job))
+    return [*found, *leases_held(snapshot.neighbours, attempts, borrow_of(grid.site))]
 
 
 def _known_attempts(snapshot: Snapshot) -> list[Attempt]:

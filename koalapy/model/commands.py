@@ -11,10 +11,11 @@ from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId, origin_of_site
 from koalapy.model.intervals import Intervals
-from koalapy.model.lease import Origin
+from koalapy.model.lease import LeasedCluster, Origin
 from koalapy.model.matching import Question
 from koalapy.model.notification import Notification
 from koalapy.model.parameters import Space
+from koalapy.model.pilot import PilotCluster
 from koalapy.model.request import ComponentRequest, Interactive, Request
 from koalapy.model.sent import Sent, SentChange
 from koalapy.model.units import Duration, Instant
@@ -359,6 +360,30 @@ class SetSuspended:
     suspended: bool
 
 
+@dataclass(frozen=True, slots=True)
+class JoinCluster:
+    """Make the processors of a pilot or lease a cluster of the grid. The answer is ClusterJoined.
+
+    Nothing happens if it is one. Until it is done it is tried again; the newest hint on a cluster counts.
+    """
+
+    held: PilotCluster | LeasedCluster
+
+    @property
+    def name(self) -> str:
+        return self.held.name
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveCluster:
+    """Remove the cluster of a pilot or lease that is over; attempts there are lost. The answer is ClusterLeft.
+
+    Nothing happens if it is none. Until it is done it is tried again; the newest hint on a cluster counts.
+    """
+
+    name: str
+
+
 # Commands are committed to the outbox before they are sent, and kept there until they are confirmed.
 ClusterCommand = SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttempt
 NotificationCommand = AnnounceNotification | SendNotification
@@ -366,7 +391,8 @@ Command = ClusterCommand | CollectOutput | NotificationCommand | NeighbourComman
 
 # Hints are only sent. A hint that is lost with a connection is derived anew after the next connect.
 ClusterHint = WatchCluster | FeedSweep | RecallParameters | TrustLauncher | SetSuspended
-Hint = ClusterHint | CompareAds
+GridHint = JoinCluster | LeaveCluster
+Hint = ClusterHint | CompareAds | GridHint
 
 
 def cluster_of(command: Command) -> str | None:

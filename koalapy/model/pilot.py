@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
@@ -42,9 +43,27 @@ class PilotState(StrEnum):
     FAILED = "failed"  # it ended before its time, or never began
 
 
+class PilotCluster(NamedTuple):
+    """A pilot as a cluster. `job`: the one that holds its processors, on the cluster `around` it."""
+
+    job: JobId
+    around: str
+    terms: PilotTerms
+
+    @property
+    def name(self) -> str:
+        return pilot_cluster(self.job)
+
+
 def pilot_cluster(job: JobId) -> str:
     """Return the name of the cluster that the pilot's job is."""
     return f"{_PREFIX}{job}"
+
+
+def cluster_of_pilot(job: Job) -> PilotCluster:
+    """Return the cluster that a job is, which must be a pilot."""
+    assert job.request.pilot is not None
+    return PilotCluster(job.id, job.request.components[0].cluster or "", job.request.pilot)
 
 
 def job_of_pilot(cluster: str) -> JobId | None:

@@ -1,9 +1,10 @@
 """The links to clusters and to neighbouring sites together, as the driver uses them."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from koalapy.model.change import OutboxEntry
-from koalapy.model.commands import Hint, NeighbourCommand
+from koalapy.model.commands import GridHint, Hint, NeighbourCommand
 from koalapy.model.errors import Reason
 from koalapy.model.identity import is_site, site_of
 from koalapy.runtime.links import ClusterLinks
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
 class AllLinks:
     """Passes each call to the links of its destination. See Links of the driver."""
 
-    def __init__(self, clusters: ClusterLinks, sites: "SiteLinks | None") -> None:
-        self._clusters, self._sites = clusters, sites
+    def __init__(
+        self, clusters: ClusterLinks, sites: "SiteLinks | None", change_grid: Callable[[GridHint], None]
+    ) -> None:
+        """`change_grid`: see GridChanges.carry_out."""
+        self._clusters, self._sites, self._change_grid = clusters, sites, change_grid
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
         if not isinstance(entry.command, NeighbourCommand):
@@ -25,7 +29,10 @@ class AllLinks:
             self._sites.send(entry)
 
     def hint(self, hint: Hint) -> None:
-        self._clusters.hint(hint)
+        if isinstance(hint, GridHint):
+            self._change_grid(hint)
+        else:
+            self._clusters.hint(hint)
 
     def acknowledge(self, origin: str, epoch: int, number: int) -> None:
         if not is_site(origin):

@@ -21,10 +21,9 @@ from koalapy.config import (
     GridFile,
     cluster_config,
     difference,
-    inside,
-    leased,
     read_cluster,
     with_clusters,
+    with_held,
 )
 from koalapy.config.difference import PLACE
 from koalapy.driver.driver import Delivery
@@ -43,11 +42,10 @@ from koalapy.driver.grid_change import (
     Look,
     Renew,
 )
+from koalapy.model.commands import GridHint, JoinCluster
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
-from koalapy.model.identity import JobId
 from koalapy.model.lease import LeasedCluster, lease_of_cluster
-from koalapy.model.pilot import job_of_pilot, pilot_cluster
-from koalapy.model.request import PilotTerms
+from koalapy.model.pilot import PilotCluster, job_of_pilot
 from koalapy.model.settings import Settings
 from koalapy.model.textfile.words import listed
 from koalapy.runtime import command_clusters
@@ -62,6 +60,7 @@ from koalapy.runtime.uplink.connect import may_ask
 from koalapy.views.clusters import LeftOn, left_on
 
 _LOG = structlog.get_logger()
+_AGAIN_S = 5.0  # after a change for a hint that failed
 _RESTART = "`koala down`, then `koala up` does it; jobs run on."
 # Keys of a cluster that only its link knows, beside those in its KCM's configuration.
 _OF_LINK = ("connect", "identity", "known_hosts", "ssh_config")
@@ -117,6 +116,9 @@ class GridChanges:
         self._lock = threading.Lock()  # held by a change from its check until its end
         kept = Kept(grid.file, contents)
         self._machine = GridChange(Grid(kept, parts.settings(grid.file, contents.draining)))
+        self._hints_lock, self._closed = threading.Lock(), threading.Event()
+        self._hints: dict[str, GridHint] = {}  # by cluster, those that are yet to be carried out
+        self._hinted: threading.Thread | None = None
 
     # ---- queries
 
@@ -137,38 +139,59 @@ class GridChanges:
 
     # ---- pilots and leases
 
-    def join_pilot(self, job: JobId, on: str, terms: PilotTerms) -> None:
-        """Make the processors that a job holds on a cluster a cluster of their own. Nothing happens if it is one.
+    def carry_out(self, hint: GridHint) -> None:
+        """Begin to carry out a hint of the engine, in a thread of its own; returns at once. See the hints."""
+        with self._hints_lock:
+            self._hints.pop(hint.name, None)
+            self._hints[hint.name] = hint
+            if self._hinted is None:
+                self._hinted = threading.Thread(target=self._follow_hints, name="grid-hints", daemon=True)
+                self._hinted.start()
 
-        It is not kept: the store has the job. Raises KoalaError; then nothing has changed.
-        """
-        name = pilot_cluster(job)
+    @property
+    def following(self) -> threading.Thread | None:
+        """The thread that carries hints out, if there are any."""
+        return self._hinted
+
+    def close(self) -> None:
+        """Begin no more changes for hints. The next koalad finds what is to be done."""
+        self._closed.set()
+
+    def _follow_hints(self) -> None:
+        """Carry the hints out, one after the other, until there are none."""
+        while True:
+            with self._hints_lock:
+                if not self._hints or self._closed.is_set():
+                    self._hinted = None
+                    return
+                name, hint = next(iter(self._hints.items()))
+                del self._hints[name]
+            try:
+                self._join(hint.held) if isinstance(hint, JoinCluster) else self._leave(name)
+            except Exception as error:
+                _LOG.warning(
+                    "hint_not_followed", cluster=name, reason=str(error), exc_info=not isinstance(error, KoalaError)
+                )
+                with self._hints_lock:
+                    self._hints.setdefault(name, hint)
+                self._closed.wait(_AGAIN_S)
+
+    def _join(self, held: PilotCluster | LeasedCluster) -> None:
+        """Make a pilot or lease a cluster of the grid. It is not kept: the store has it. Raises KoalaError."""
 
         def joined() -> Change[Kept] | None:
-            around = self._grid.file.clusters.get(on)
-            if name in self._grid.file.clusters or around is None:
+            if held.name in self._grid.file.clusters:
                 return None
-            file = with_clusters(self._grid.file, {name: inside(around, job, terms)})
-            return Change(after=self._grid_of(file, self._contents), joining=(name,))
+            file = with_held(self._grid.file, [held])
+            if held.name not in file.clusters:
+                return None
+            return Change(after=self._grid_of(file, self._contents), joining=(held.name,))
 
         self._make(joined)
-        _LOG.info("pilot_joined", cluster=name, on=on)
+        _LOG.info("cluster_joined", cluster=held.name)
 
-    def join_lease(self, lease: LeasedCluster) -> None:
-        """Make a lease a cluster. Nothing happens if it is one; it is not kept, as above. Raises KoalaError."""
-        name = lease.name
-
-        def joined() -> Change[Kept] | None:
-            if name in self._grid.file.clusters:
-                return None
-            file = with_clusters(self._grid.file, {name: leased(lease)})
-            return Change(after=self._grid_of(file, self._contents), joining=(name,))
-
-        self._make(joined)
-        _LOG.info("lease_joined", cluster=name)
-
-    def leave_held(self, name: str) -> None:
-        """Remove the cluster of a pilot or lease that is over. Attempts there are lost. Raises KoalaError."""
+    def _leave(self, name: str) -> None:
+        """Remove the cluster of a pilot or lease, if it is one. Attempts there are lost. Raises KoalaError."""
 
         def left() -> Change[Kept] | None:
             if name not in self._grid.file.clusters:

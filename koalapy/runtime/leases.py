@@ -11,6 +11,7 @@ import structlog
 from koalapy_adapters.errors import BatchError
 
 from koalapy.model.change import Change
+from koalapy.model.commands import JoinCluster, LeaveCluster
 from koalapy.model.ended_lease import EndedLease, LeaseKey
 from koalapy.model.errors import KoalaError, Reason, RequestError
 from koalapy.model.events import LeaseEndRequested, LeaseExamined
@@ -115,9 +116,9 @@ class Leases:
         joined = self._changes.leases
         due = self._loop.ask(lambda engine: lease_upkeep(engine, joined))
         for name in due.leave:
-            self._changes.leave_held(name)
+            self._changes.carry_out(LeaveCluster(name))
         for cluster in due.join:
-            self._changes.join_lease(cluster)
+            self._changes.carry_out(JoinCluster(cluster))
         for lease in due.examine:
             self._begin_to_examine(lease)
         if due.measure:

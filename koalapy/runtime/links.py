@@ -29,7 +29,14 @@ from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import OutboxEntry
-from koalapy.model.commands import ClusterCommand, CollectOutput, CompareAds, ForgetAttempt, Hint, NotificationCommand
+from koalapy.model.commands import (
+    ClusterCommand,
+    ClusterHint,
+    CollectOutput,
+    CompareAds,
+    ForgetAttempt,
+    NotificationCommand,
+)
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
@@ -200,7 +207,7 @@ class ClusterLinks:
                 self._hub.forget(command.attempt)
             link.send(entry.number, command, doubt)
 
-    def hint(self, hint: Hint) -> None:
+    def hint(self, hint: ClusterHint | CompareAds) -> None:
         if isinstance(hint, CompareAds):
             self._matchmaker.compare_soon(hint)
         elif (link := self._links.get(hint.cluster)) is not None:

@@ -8,10 +8,11 @@ import structlog
 from koalapy.broker.fit import misfit
 from koalapy.engine import Engine
 from koalapy.model.change import Change
+from koalapy.model.commands import JoinCluster, LeaveCluster
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.lease import holds_lease
-from koalapy.model.pilot import SHORTEST_WALLTIME, PilotRule, is_bound, job_of_pilot, pilot_request
+from koalapy.model.pilot import SHORTEST_WALLTIME, PilotRule, cluster_of_pilot, is_bound, job_of_pilot, pilot_request
 from koalapy.model.request import ComponentRequest, Isolate, PilotTerms
 from koalapy.model.units import MINUTE, Duration, Instant, format_duration
 from koalapy.policies.pilots import PilotKeeper
@@ -136,11 +137,9 @@ class Pilots:
         self._idle = due.idle
         views = {each.job.id: each for each in found}
         for name in due.leave:
-            self._changes.leave_held(name)
+            self._changes.carry_out(LeaveCluster(name))
         for job in due.join:
-            view = views[job]
-            if view.attempt is not None:
-                self._changes.join_pilot(job, view.attempt.cluster, view.terms)
+            self._changes.carry_out(JoinCluster(cluster_of_pilot(views[job].job)))
         for job, why in due.end.items():
             self._end_idle(views[job], why)
         self._open_kept(now, rules)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from koalapy.engine import Engine
 from koalapy.model.change import Change
 from koalapy.model.cluster import ClusterSettings
+from koalapy.model.commands import JoinCluster, LeaveCluster
 from koalapy.model.errors import TransientError
 from koalapy.model.identity import Tag, tag_of
 from koalapy.model.lease import LeasedCluster, LeaseState, lease_of_cluster
@@ -174,9 +175,9 @@ class LeaseUpkeep:
         joined = [name for name in koalad.grid.names if lease_of_cluster(name) is not None]
         due = lease_upkeep(engine, joined)
         for name in due.leave:
-            koalad.grid.leave_held(name)
+            koalad.grid.carry_out(LeaveCluster(name))
         for each in due.join:
-            koalad.grid.join_held(lease_settings(each))
+            koalad.grid.carry_out(JoinCluster(each))
         return self._look_after(_LOOK if joined or due.join else _RARELY)
 
 

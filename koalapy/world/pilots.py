@@ -6,12 +6,13 @@ The inside of a pilot is a cluster with one node. The byte stream that leads the
 from dataclasses import replace
 from typing import Protocol
 
+from koalapy.model.commands import JoinCluster, LeaveCluster
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested
 from koalapy.model.identity import InstanceId, JobId, Tag, attempt_of, is_tag
 from koalapy.model.job import Job
 from koalapy.model.lease import holds_lease
-from koalapy.model.pilot import job_of_pilot, pilot_cluster, pilot_request
+from koalapy.model.pilot import cluster_of_pilot, job_of_pilot, pilot_cluster, pilot_request
 from koalapy.model.request import ComponentRequest, PilotTerms
 from koalapy.model.units import SECOND, Duration
 from koalapy.views.pilots import Idle, pilots, upkeep
@@ -89,10 +90,9 @@ class SimPilots:
         due = upkeep(engine, koalad.now(), joined, self._idle)
         self._idle = dict(due.idle)
         for name in due.leave:
-            koalad.grid.leave_held(name)
+            koalad.grid.carry_out(LeaveCluster(name))
         for number in due.join:
-            if pilot_cluster(number) in self._world.clusters:
-                koalad.grid.join_held(pilot_settings(self._known[number]))
+            koalad.grid.carry_out(JoinCluster(cluster_of_pilot(self._known[number])))
         for number, why in due.end.items():
             koalad.request(CancelRequested(number, reason=Reason("pilot_ended", "request", why, "")))
         return self._look_on(_LOOK if joined or found else _RARELY)  # a koalad that starts may find some again
@@ -116,6 +116,5 @@ class SimPilots:
 
 
 def _plan_of(job: Job) -> ClusterPlan:
-    return ClusterPlan(
-        settings=pilot_settings(job), nodes=1, processors_per_node=job.request.components[0].processors, poll_s=_POLL_S
-    )
+    settings, size = pilot_settings(cluster_of_pilot(job)), job.request.components[0].processors
+    return ClusterPlan(settings=settings, nodes=1, processors_per_node=size, poll_s=_POLL_S)

@@ -7,7 +7,7 @@ from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import OutboxEntry
 from koalapy.model.cluster import ClusterSettings, ClusterState, Node
-from koalapy.model.commands import CompareAds, Hint, SubmitAttempt
+from koalapy.model.commands import ClusterHint, Hint, SubmitAttempt
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import ClusterConnected, ClusterMeasured, Event, WorkSubmitted, WrapperReported
 from koalapy.model.identity import AttemptId, JobId
@@ -37,7 +37,7 @@ class Way:
             (self._world.resent if doubt else self._world.sent).append(entry.command)
 
     def hint(self, hint: Hint) -> None:
-        if not isinstance(hint, CompareAds):
+        if isinstance(hint, ClusterHint):
             self._fail("hint", hint.cluster)
 
     def end_sessions(self, reason: Reason) -> dict[str, int]:

@@ -25,10 +25,16 @@ from koalapy.driver.grid_change import (
     Renew,
 )
 from koalapy.model.cluster import ClusterSettings
+from koalapy.model.commands import GridHint, JoinCluster
+from koalapy.model.lease import LeasedCluster
+from koalapy.model.pilot import PilotCluster
 from koalapy.model.settings import Settings
+from koalapy.model.units import MILLISECOND, SECOND, Duration
 from koalapy.views.clusters import left_on
 from koalapy.world.koalad.koalad_process import KoaladProcess
 from koalapy.world.koalad.uplink import Uplink
+
+_SOON, _AGAIN = Duration(10 * MILLISECOND), Duration(SECOND)  # from a hint to its change, and to another try
 
 
 class Host(Protocol):
@@ -44,6 +50,10 @@ class Host(Protocol):
 
     def link(self, name: str) -> Uplink:
         """Return a new link to a cluster."""
+        ...
+
+    def held_settings(self, held: PilotCluster | LeasedCluster) -> ClusterSettings | None:
+        """Return the settings of the cluster of a pilot or lease; None before the processors of a pilot are there."""
         ...
 
 
@@ -121,6 +131,7 @@ class SimGrid:
         self._machine = GridChange(self._files.grid)
         self._in_force = self._machine.present.settings
         self.forced = {}
+        self._hints: dict[str, GridHint] = {}
 
     # ---- changes
 
@@ -137,15 +148,34 @@ class SimGrid:
             after = replace(self._files, draining=(*others, name) if draining else others)
             self._make(Change(after=after.grid_of(self._present)))
 
-    def join_held(self, settings: ClusterSettings) -> None:
-        """Add the cluster of a pilot or lease."""
-        if self._may_begin and settings.name not in self.names:
+    def carry_out(self, hint: GridHint) -> None:
+        """Begin to carry out a hint of the engine; see the hints."""
+        self._hints.pop(hint.name, None)
+        self._hints[hint.name] = hint
+        self._process.after(_SOON, self._follow_hint)
+
+    def _follow_hint(self) -> None:
+        """Carry out the oldest hint that can be carried out now."""
+        for name, hint in list(self._hints.items()) if self._may_begin else ():
+            if isinstance(hint, JoinCluster):
+                settings = self._host.held_settings(hint.held)
+                if settings is None:
+                    continue
+                self._join(settings)
+            else:
+                self._leave(name)
+            del self._hints[name]
+            break
+        if self._hints:
+            self._process.after(_AGAIN, self._follow_hint)
+
+    def _join(self, settings: ClusterSettings) -> None:
+        if settings.name not in self.names:
             after = replace(self._files, held={**self._files.held, settings.name: settings})
             self._make(Change(after=after.grid_of(self._present | {settings.name: settings}), joining=(settings.name,)))
 
-    def leave_held(self, name: str) -> None:
-        """Remove the cluster of a pilot or lease that is over."""
-        if self._may_begin and name in self.names:
+    def _leave(self, name: str) -> None:
+        if name in self.names:
             self.forced[name] = None
             held = {each: settings for each, settings in self._files.held.items() if each != name}
             draining = tuple(each for each in self.draining if each != name)

@@ -11,14 +11,13 @@ from koalapy.link.session import LinkStatus
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings, Scavenge
-from koalapy.model.commands import CollectOutput
+from koalapy.model.commands import CollectOutput, GridHint
 from koalapy.model.errors import Reason
 from koalapy.model.events import Event, OutputCollected, WorkSubmitted
 from koalapy.model.identity import AttemptId, JobId, tag_of
-from koalapy.model.job import Job
 from koalapy.model.lease import LeasedCluster, lease_of_cluster
 from koalapy.model.notification import NotificationId
-from koalapy.model.pilot import pilot_cluster
+from koalapy.model.pilot import PilotCluster, cluster_of_pilot
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
@@ -48,12 +47,10 @@ _FULL = ("store_full", "The disk is full.", "Make room.")
 _FAILS = ("store_failed", "The disk does not answer.", "Look at the disk.")
 
 
-def pilot_settings(job: Job) -> ClusterSettings:
-    """Return the settings of the cluster that this pilot is, as `koalapy.config.inside` gives them."""
-    shared = job.request.pilot is not None and job.request.pilot.shared
-    return ClusterSettings(
-        name=pilot_cluster(job.id), batch="local", only_named=not shared, scavenge=Scavenge(off=not shared)
-    )
+def pilot_settings(pilot: PilotCluster) -> ClusterSettings:
+    """Return the settings of the cluster that a pilot is, as `koalapy.config.inside` gives them."""
+    shared = pilot.terms.shared
+    return ClusterSettings(name=pilot.name, batch="local", only_named=not shared, scavenge=Scavenge(off=not shared))
 
 
 def lease_settings(lease: LeasedCluster) -> ClusterSettings:
@@ -183,8 +180,8 @@ class SimKoalad:
     def _pilots_of(self, snapshot: Snapshot) -> list[ClusterSettings]:
         """Return the pilots that a former koalad left, and those on which attempts are known."""
         held = clusters_held(snapshot.jobs, _known_attempts(snapshot))
-        jobs = [job for number in held if (job := self.store.job(number)) is not None and job.request.pilot is not None]
-        return [pilot_settings(job) for job in jobs if pilot_cluster(job.id) in self._clusters]
+        jobs = [job for number in held if (job := self.store.job(number)) is not None]
+        return [pilot_settings(each) for each in map(cluster_of_pilot, jobs) if each.name in self._clusters]
 
     def _leases_of(self, snapshot: Snapshot) -> list[ClusterSettings]:
         """Return the leases that a former koalad left, and those on which attempts are known."""
@@ -257,6 +254,16 @@ class SimKoalad:
         """Note a commit of koalad."""
         if self.site is not None:
             self.site.committed(change)
+
+    def change_grid(self, hint: GridHint) -> None:
+        """Begin to carry out a hint; returns at once."""
+        self.grid.carry_out(hint)
+
+    def held_settings(self, held: PilotCluster | LeasedCluster) -> ClusterSettings | None:
+        """Return the settings of the cluster of a pilot or lease; None before the processors of a pilot are there."""
+        if isinstance(held, LeasedCluster):
+            return lease_settings(held)
+        return pilot_settings(held) if held.name in self._clusters else None
 
     # ---- user
 

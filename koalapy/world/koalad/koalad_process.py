@@ -18,6 +18,7 @@ from koalapy.model.commands import (
     ClusterCommand,
     CollectOutput,
     CompareAds,
+    GridHint,
     Hint,
     NeighbourCommand,
     NotificationCommand,
@@ -112,6 +113,10 @@ class Host(Protocol):
 
     def committed(self, change: Change) -> None:
         """Note a commit of koalad."""
+        ...
+
+    def change_grid(self, hint: GridHint) -> None:
+        """Begin to carry out a hint; returns at once."""
         ...
 
 
@@ -341,6 +346,8 @@ class KoaladProcess:
         self.os_process.step()
         if isinstance(hint, CompareAds):
             self.after(between(self._matchmaker_rng, *_COMPARING), lambda: self.deliver(compared(hint)))
+        elif isinstance(hint, GridHint):
+            self._host.change_grid(hint)
         elif hint.cluster in self.links:
             self.links[hint.cluster].hint(hint)
 

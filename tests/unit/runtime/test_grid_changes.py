@@ -9,11 +9,15 @@ import pytest
 
 from koalapy.config import GridFile, engine_settings, read_grid
 from koalapy.driver.driver import Delivery
+from koalapy.model.commands import JoinCluster, LeaveCluster
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import ClusterChanged, ClusterJoined, ClusterLeft, Event
 from koalapy.model.identity import JobId
+from koalapy.model.lease import LeasedCluster
+from koalapy.model.pilot import PilotCluster
+from koalapy.model.request import PilotTerms
 from koalapy.model.settings import Settings
-from koalapy.runtime import command_clusters
+from koalapy.runtime import command_clusters, grid_changes
 from koalapy.runtime.command_clusters import CommandClusters
 from koalapy.runtime.current_grid import CurrentGrid
 from koalapy.runtime.grid_changes import GridChanges, GridParts
@@ -224,3 +228,56 @@ def test_nothing_is_changed_while_the_store_fails_and_no_undoing_is_lost(tmp_pat
     assert [tuple(map(type, each)) for each in play.commits] == [(ClusterChanged,), (ClusterChanged,)]
     assert sorted(play.grid.file.clusters) == ["delft", "vu"]
     assert not any(each.draining for _, settings in play.adopted[-1:] for each in settings.clusters)
+
+
+PILOT = PilotCluster(JobId(7), "vu", PilotTerms())
+LEASE = LeasedCluster("lyon", 3, "lyon:3")
+
+
+def followed(play: Play) -> None:
+    """Wait until the hints are carried out."""
+    while (thread := play.changes.following) is not None:
+        thread.join()
+
+
+def test_hints_make_pilots_and_leases_clusters_and_remove_them(tmp_path: Path) -> None:
+    play = Play(tmp_path)
+    for held in (PILOT, PILOT, LEASE):
+        play.changes.carry_out(JoinCluster(held))
+        followed(play)
+    assert list(play.grid.file.clusters) == ["delft", "vu", PILOT.name, LEASE.name]
+    assert [type(each) for events in play.commits for each in events] == [ClusterJoined, ClusterJoined]
+    for held in (PILOT, LEASE):
+        play.changes.carry_out(LeaveCluster(held.name))
+    play.changes.carry_out(LeaveCluster("pilot~8"))
+    followed(play)
+    assert list(play.grid.file.clusters) == ["delft", "vu"]
+    assert play.links == [(what, each.name) for what in ("join", "leave") for each in (PILOT, LEASE)]
+
+
+def test_a_hint_whose_commit_fails_is_carried_out_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid_changes, "_AGAIN_S", 0.01)
+    play = Play(tmp_path, fails_at=1)
+    play.changes.carry_out(JoinCluster(PILOT))
+    followed(play)
+    assert PILOT.name in play.grid.file.clusters
+    assert len(play.commits) == 2
+
+
+def test_the_newest_hint_on_a_cluster_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid_changes, "_AGAIN_S", 0.01)
+    play = Play(tmp_path, late=True)
+    play.changes.carry_out(JoinCluster(PILOT))
+    while not play.commits:
+        pass
+    play.changes.carry_out(LeaveCluster(PILOT.name))
+    play.store_works()
+    followed(play)
+    assert play.links == [("join", PILOT.name), ("leave", PILOT.name)]
+
+
+def test_a_pilot_whose_cluster_has_left_joins_nothing(tmp_path: Path) -> None:
+    play = Play(tmp_path)
+    play.changes.carry_out(JoinCluster(PILOT._replace(around="gone")))
+    followed(play)
+    assert play.commits == []
