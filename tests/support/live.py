@@ -149,7 +149,7 @@ class Koala:
             self.until(lambda: all(each["idle"] == CLUSTERS[each["name"]] for each in grid.clusters()))
 
     def processes(self) -> list[int]:
-        """Those of koalad and its clusters."""
+        """Those of koalad, which has its log open, and of its clusters."""
         name = os.fsencode(self.root)
         return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and mentions(entry, name)]
 
@@ -167,8 +167,11 @@ class Koala:
                     os.kill(process, signal.SIGKILL)
 
 
-def embedded(root: Path) -> Document:
-    """The `local` clusters of CLUSTERS. A look at one costs so much that it is put off for longer than six polls."""
+def embedded(root: Path, *names: str) -> Document:
+    """The `local` clusters of these names; of all CLUSTERS if none is given.
+
+    A look at one costs so much that it is put off for longer than six polls.
+    """
     return {
         name: {
             "batch": "local",
@@ -179,12 +182,15 @@ def embedded(root: Path) -> Document:
             "max_age": "1m",
         }
         for name, slots in CLUSTERS.items()
+        if not names or name in names
     }
 
 
 def mentions(process: Path, name: bytes) -> bool:
     try:
-        return name in (process / "cmdline").read_bytes() or name in (process / "environ").read_bytes()
+        if name in (process / "cmdline").read_bytes() or name in (process / "environ").read_bytes():
+            return True
+        return name in os.fsencode(os.readlink(process / "fd" / "2"))
     except OSError:  # it has ended meanwhile
         return False
 

@@ -2,11 +2,13 @@
 
 A server of this file, one for a run of tests, forks a keeper for every call, and the keeper koala itself. What koala
 has of its own for the command line is imported after the fork, in the call's environment and on the call's streams.
+The koalad that `koala up` starts is forked from koala, because its imports take longer than all else of its start.
 """
 
 import atexit
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -19,14 +21,18 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO, NoReturn
 
 KOALA = "koalapy.cli.main"
 _BEFOREHAND = (
     "typer", "rich.live", "rich.progress", "rich.status", "rich.table", "http.client", "yaml",
     "koalapy.client", "koalapy.config", "koalapy.languages",
+    "koalapy.koalad.__main__", "koalapy.koalad.job_reader", "koalapy.koalad.process", "koalapy.store.sqlite", "uvicorn",
 )  # fmt: skip
+_KOALAD = [sys.executable, "-m", "koalapy.koalad"]
 
 
 def run(
@@ -96,6 +102,7 @@ def _read(ends: Sequence[int], timeout_s: float) -> list[bytes]:
 def _serve(calls: socket.socket) -> None:
     for module in _BEFOREHAND:
         importlib.import_module(module)
+    gc.freeze()  # no collection of a child looks at what is shared with it, and copies it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a keeper
     while True:
         word, handed, _, _ = socket.recv_fds(calls, 16, 4)
@@ -136,6 +143,7 @@ def _be_koala(call: int, out: int, err: int) -> None:
     os.environ.update(wanted["environment"])
     os.chdir(wanted["cwd"])
     sys.path[0], sys.argv[1:] = wanted["cwd"], wanted["arguments"]
+    importlib.import_module("koalapy.client.daemon").__dict__["subprocess"] = ForksKoalad
     try:
         runpy.run_module(KOALA, run_name="__main__", alter_sys=True)
     except SystemExit as end:
@@ -144,7 +152,62 @@ def _be_koala(call: int, out: int, err: int) -> None:
         _end_at_once(end.code)
 
 
-def _end_at_once(status: int) -> None:
+class ForksKoalad:
+    """The module `subprocess` as `koala up` uses it, for its one command: koalad, which is forked."""
+
+    DEVNULL = subprocess.DEVNULL
+
+    class Popen:
+        def __init__(
+            self,
+            command: list[str],
+            stdin: int,
+            stdout: IO[bytes],
+            stderr: IO[bytes],
+            pass_fds: tuple[int],
+            start_new_session: bool,
+            cwd: str,
+        ) -> None:
+            assert (command[:3], stdin, start_new_session) == (_KOALAD, subprocess.DEVNULL, True)
+            self.returncode: int | None = None
+            self.pid = os.fork()
+            if self.pid == 0:
+                _be_koalad(command, stdout.fileno(), stderr.fileno(), pass_fds, cwd)
+
+        def terminate(self) -> None:
+            os.kill(self.pid, signal.SIGTERM)
+
+        def wait(self) -> int:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            return self.returncode
+
+
+def _be_koalad(command: list[str], out: int, err: int, passed: tuple[int], cwd: str) -> NoReturn:
+    """Become what a new process of this command would be, with nothing open but its streams and what is passed."""
+    os.setsid()
+    for each in signal.valid_signals():
+        if callable(signal.getsignal(each)):
+            signal.signal(each, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for stream, number in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
+        os.dup2(stream, number)
+    kept = sorted(passed)
+    for first, last in zip([2, *kept], [*kept, os.sysconf("SC_OPEN_MAX")], strict=True):
+        os.closerange(first + 1, last)
+    os.chdir(cwd)
+    sys.argv = command[2:]
+    status = 1
+    try:
+        importlib.import_module("koalapy.koalad.__main__").main()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    threading._shutdown()  # type: ignore[attr-defined]  # it waits for threads, as at the end of every Python
+    _end_at_once(status)
+
+
+def _end_at_once(status: int) -> NoReturn:
     """As Python ends, but without taking apart what was there before the fork, which takes far longer than koala."""
     atexit._run_exitfuncs()
     sys.stdout.flush()

@@ -32,6 +32,14 @@ def fresh(place: Path) -> Iterator[Any]:
     koala.stop()
 
 
+@pytest.fixture
+def small(place: Path) -> Iterator[Any]:
+    """A grid of one cluster whose koalad does not run yet."""
+    koala = live.Koala(place, live.embedded(place, "delft"))
+    yield koala
+    koala.stop()
+
+
 @pytest.fixture(scope="module")
 def koala() -> Iterator[Any]:
     """A grid whose koalad runs for all tests of a module."""

@@ -120,19 +120,19 @@ print(guest.recv(1000), flush=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
-def test_nothing_is_sent_to_a_socket_of_another_user(fresh: Any) -> None:
+def test_nothing_is_sent_to_a_socket_of_another_user(small: Any) -> None:
     """Which one may leave where koalad's is to be, if that is a place where all may write."""
-    path = socket_of(fresh)
+    path = socket_of(small)
     path.parent.mkdir(parents=True)
     path.parent.chmod(0o777)
-    fresh.root.chmod(0o711)
+    small.root.chmod(0o711)
     with subprocess.Popen([sys.executable, "-c", IMPOSTOR, path], stdout=subprocess.PIPE, text=True) as impostor:
         assert impostor.stdout is not None
         assert impostor.stdout.readline() == "listening\n"
-        fresh("status").refused(3, f"The socket {path} is another user's (uid 65534). Nothing was sent to it.")
+        small("status").refused(3, f"The socket {path} is another user's (uid 65534). Nothing was sent to it.")
         assert impostor.stdout.read() == "b''\n"
-    assert fresh("up").status == 0, "koalad takes its place"
-    assert fresh("status").status == 0
+    assert small("up").status == 0, "koalad takes its place"
+    assert small("status").status == 0
 
 
 # ---- what it describes
@@ -508,16 +508,16 @@ def test_many_who_follow_an_output_hold_nobody_up(koala: Any, shell: Callable[..
     assert said == [b"one\ntwo\n"] * 60
 
 
-def test_down_does_not_wait_for_those_who_wait(fresh: Any, shell: Callable[..., Document]) -> None:
-    fresh("up")
-    job = fresh.submit(shell("echo one; sleep 1000"))
-    fresh.until(lambda: fresh("logs", job).out == "one\n")
-    processes = [fresh.start("wait", job), fresh.start("logs", "-f", job, "--reconnect", 0)]
+def test_down_does_not_wait_for_those_who_wait(small: Any, shell: Callable[..., Document]) -> None:
+    small("up")
+    job = small.submit(shell("echo one; sleep 1000"))
+    small.until(lambda: small("logs", job).out == "one\n")
+    processes = [small.start("wait", job), small.start("logs", "-f", job, "--reconnect", 0)]
     assert processes[1].stdout.readline() == b"one\n"
-    assert fresh("down").status == 0
+    assert small("down").status == 0
     answers = [(process.communicate(timeout=PATIENCE_S), process.returncode) for process in processes]
     for (_, err), status in answers:
         assert status in (1, 3)
         assert err.startswith(b"koala: ")
         assert b"Traceback" not in err
-    fresh("up")
+    small("up")

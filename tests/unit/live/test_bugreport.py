@@ -60,44 +60,44 @@ def test_it_holds_what_helps_and_no_secret(fresh: Any, shell: Callable[..., Docu
 
 
 def test_its_journal_is_replayed_and_a_difference_found(
-    fresh: Any, monkeypatch: pytest.MonkeyPatch, shell: Callable[..., Document]
+    small: Any, monkeypatch: pytest.MonkeyPatch, shell: Callable[..., Document]
 ) -> None:
-    text = fresh.grid_file.read_text()
-    fresh.grid_file.write_text(f"# the account's password: {SECRET}\n{text}")
-    assert fresh("up").status == 0
+    text = small.grid_file.read_text()
+    small.grid_file.write_text(f"# the account's password: {SECRET}\n{text}")
+    assert small("up").status == 0
     for _ in range(3):
-        assert fresh.end(fresh.submit(shell("true", environment={"MINE": SECRET})))["state"] == "done"
+        assert small.end(small.submit(shell("true", environment={"MINE": SECRET})))["state"] == "done"
     with monkeypatch.context() as patch:  # no process that outlives the test may begin with these
         for name in ("XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
-            patch.setenv(name, fresh.environment[name])
-        with Grid(fresh.grid_file) as grid:
+            patch.setenv(name, small.environment[name])
+        with Grid(small.grid_file) as grid:
             document: Any = grid.journal()
     assert SECRET not in json.dumps(document)
-    path = fresh.work / "journal.json"
+    path = small.work / "journal.json"
     path.write_text(json.dumps(document))
-    same = fresh("sim", "replay", "--journal", str(path))
+    same = small("sim", "replay", "--journal", str(path))
     assert same.status == 0, same
     assert "all as in the journal" in same.out
-    answer = fresh("sim", "replay", "--journal", str(path), "--json")
+    answer = small("sim", "replay", "--journal", str(path), "--json")
     assert answer.document["difference"] is None
     assert answer.document["batches"] == len(document["batches"])
 
     submits = [each for each in document["values"] if isinstance(each, dict) and each["is"] == SUBMIT]
     submits[0]["barrier_timeout"] += 1
     path.write_text(json.dumps(document))
-    other = fresh("sim", "replay", "--journal", str(path))
+    other = small("sim", "replay", "--journal", str(path))
     assert other.status == 1
     assert "differs" in other.out
     assert "expected: SubmitAttempt(" in other.out
     assert "got:      SubmitAttempt(" in other.out
-    assert fresh("sim", "replay", "--journal", str(path), "--jobs", "3").status == 2
-    assert fresh("sim", "replay", "--journal", str(fresh.grid_file)).status == 2
+    assert small("sim", "replay", "--journal", str(path), "--jobs", "3").status == 2
+    assert small("sim", "replay", "--journal", str(small.grid_file)).status == 2
 
 
-def test_it_lists_what_would_be_in_it_before_it_is_written(fresh: Any) -> None:
-    answer = fresh("bugreport")
+def test_it_lists_what_would_be_in_it_before_it_is_written(small: Any) -> None:
+    answer = small("bugreport")
     assert answer.status == 2
     assert "needs confirmation on a terminal" in answer.err
     for word in ("versions.json", "status.json", "grid.yaml", "WHAT"):
         assert word in answer.out
-    assert list(fresh.work.glob("*.tar.gz")) == []
+    assert list(small.work.glob("*.tar.gz")) == []

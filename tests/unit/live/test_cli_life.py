@@ -42,27 +42,27 @@ def test_what_is_down_is_reported_with_exit_status_3(fresh: Any, shell: Callable
     assert not (fresh.root / "state").exists()
 
 
-def test_up_and_down(fresh: Any) -> None:
-    answer = fresh("up")
-    pid = fresh("status", "--json").document["pid"]
+def test_up_and_down(small: Any) -> None:
+    answer = small("up")
+    pid = small("status", "--json").document["pid"]
     assert (answer.status, answer.out) == (0, f"koalad of grid live is up (pid {pid})\n")
     assert os.getsid(pid) == pid  # detached from the terminal
-    assert fresh("status", "--grid", "live").status == 0
-    (found,) = fresh("grids", "--json").document["grids"]
-    assert (found["grid"], found["pid"], found["grid_file"]) == ("live", pid, str(fresh.grid_file))
-    assert fresh("grids").out.splitlines()[1].split() == ["live", "ready", str(pid), str(fresh.grid_file)]
-    answer = fresh("down")
+    assert small("status", "--grid", "live").status == 0
+    (found,) = small("grids", "--json").document["grids"]
+    assert (found["grid"], found["pid"], found["grid_file"]) == ("live", pid, str(small.grid_file))
+    assert small("grids").out.splitlines()[1].split() == ["live", "ready", str(pid), str(small.grid_file)]
+    answer = small("down")
     assert (answer.status, answer.out) == (0, "koalad of grid live is down; its jobs run on\n")
     assert not alive(pid)
-    fresh.until(lambda: not fresh.processes())
-    assert [path.name for path in (fresh.root / "run" / "koala").iterdir()] == []
-    assert fresh("status").status == 3
-    answer = fresh("grids")
+    small.until(lambda: not small.processes())
+    assert [path.name for path in (small.root / "run" / "koala").iterdir()] == []
+    assert small("status").status == 3
+    answer = small("grids")
     assert (answer.status, answer.out) == (0, "")
     assert answer.err.startswith("No koalad of yours runs on this machine.")
-    document = fresh("up", "--json").document
+    document = small("up", "--json").document
     assert (document["schema"], document["grid"], document["state"]) == ("koala.status/1", "live", "ready")
-    assert fresh("down", "--json").document == {"schema": "koala.down/1", "grid": "live", "cancel": False}
+    assert small("down", "--json").document == {"schema": "koala.down/1", "grid": "live", "cancel": False}
 
 
 def test_a_grid_file_of_the_same_name_does_not_reach_the_other_ones_koalad(
@@ -85,17 +85,17 @@ def test_a_grid_file_of_the_same_name_does_not_reach_the_other_ones_koalad(
     assert fresh("jobs", "--grid", "live", "--json").document["jobs"] == []
 
 
-def test_a_grid_file_that_was_changed_since_the_start_is_reported(fresh: Any) -> None:
-    assert fresh("up").status == 0
-    fresh.grid_file.touch()
-    assert "changed" not in fresh("up").out + fresh("status").out
-    fresh.write_grid(yaml.safe_load(fresh.grid_file.read_text()) | {"priority_of": 1})
+def test_a_grid_file_that_was_changed_since_the_start_is_reported(small: Any) -> None:
+    assert small("up").status == 0
+    small.grid_file.touch()
+    assert "changed" not in small("up").out + small("status").out
+    small.write_grid(yaml.safe_load(small.grid_file.read_text()) | {"priority_of": 1})
     for command in ("up", "status", "clusters"):
-        answer = fresh(command)
+        answer = small(command)
         assert answer.status == 0
-        assert f"{fresh.grid_file} has changed since this koalad read it" in answer.out
+        assert f"{small.grid_file} has changed since this koalad read it" in answer.out
         assert "`koala reload`" in answer.out
-    assert fresh("status", "--json").document["grid_file_changed"] is True
+    assert small("status", "--json").document["grid_file_changed"] is True
 
 
 def test_up_prints_which_clusters_are_not_connected_and_why(fresh: Any) -> None:
@@ -116,17 +116,17 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_down_and_up_at_once_never_find_each_other_in_the_way(fresh: Any) -> None:
+def test_down_and_up_at_once_never_find_each_other_in_the_way(small: Any) -> None:
     pids = set()
     for _ in range(2):
-        assert fresh("up").status == 0
-        pids.add(fresh("status", "--json").document["pid"])
-        assert fresh("down").status == 0
+        assert small("up").status == 0
+        pids.add(small("status", "--json").document["pid"])
+        assert small("down").status == 0
     assert len(pids) == 2
 
 
-def test_two_who_start_it_at_once_have_one_koalad(fresh: Any) -> None:
-    processes = [fresh.start("up", "--json") for _ in range(3)]
+def test_two_who_start_it_at_once_have_one_koalad(small: Any) -> None:
+    processes = [small.start("up", "--json") for _ in range(3)]
     answers = [(process.communicate(timeout=live.CALL_S), process.returncode) for process in processes]
     assert [status for _, status in answers] == [0, 0, 0], answers
     assert len({yaml.safe_load(out)["pid"] for (out, _), _ in answers}) == 1
@@ -173,28 +173,28 @@ def test_down_cancel_ends_them_first(fresh: Any, shell: Callable[..., Document])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-def test_a_signal_ends_koalad_politely(fresh: Any, number: signal.Signals) -> None:
-    fresh("up")
-    pid = fresh("status", "--json").document["pid"]
+def test_a_signal_ends_koalad_politely(small: Any, number: signal.Signals) -> None:
+    small("up")
+    pid = small("status", "--json").document["pid"]
     os.kill(pid, number)
-    fresh.until(lambda: not alive(pid))
-    assert '"event": "koalad_ended"' in (fresh.root / "state" / "koala" / "live" / "koalad.log").read_text()
-    assert not list((fresh.root / "run" / "koala").iterdir())
+    small.until(lambda: not alive(pid))
+    assert '"event": "koalad_ended"' in (small.root / "state" / "koala" / "live" / "koalad.log").read_text()
+    assert not list((small.root / "run" / "koala").iterdir())
 
 
-def test_a_killed_koalad_leaves_nothing_in_the_way(fresh: Any) -> None:
-    fresh("up")
-    os.kill(fresh("status", "--json").document["pid"], signal.SIGKILL)
-    fresh.until(lambda: fresh("status").status == 3)
-    assert fresh("up").status == 0
+def test_a_killed_koalad_leaves_nothing_in_the_way(small: Any) -> None:
+    small("up")
+    os.kill(small("status", "--json").document["pid"], signal.SIGKILL)
+    small.until(lambda: small("status").status == 3)
+    assert small("up").status == 0
 
 
-def test_its_files_are_its_owners_alone(fresh: Any) -> None:
-    (fresh.root / "state" / "koala" / "live").mkdir(parents=True, mode=0o755)
-    (fresh.root / "run" / "koala").mkdir(parents=True, mode=0o777)
-    (fresh.root / "state" / "koala").chmod(0o777)
-    fresh("up")
-    state, runtime = fresh.root / "state" / "koala" / "live", fresh.root / "run" / "koala"
+def test_its_files_are_its_owners_alone(small: Any) -> None:
+    (small.root / "state" / "koala" / "live").mkdir(parents=True, mode=0o755)
+    (small.root / "run" / "koala").mkdir(parents=True, mode=0o777)
+    (small.root / "state" / "koala").chmod(0o777)
+    small("up")
+    state, runtime = small.root / "state" / "koala" / "live", small.root / "run" / "koala"
     assert mode(state) == mode(runtime) == 0o700
     assert mode(state.parent) == 0o755
     assert mode(runtime / "live.sock") == 0o600
@@ -202,80 +202,80 @@ def test_its_files_are_its_owners_alone(fresh: Any) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can leave a link in another user's name")
-def test_neither_link_nor_directory_of_another_user_is_used(fresh: Any) -> None:
-    (fresh.root / "mine").mkdir(mode=0o755)
-    (fresh.root / "run").mkdir()
-    (fresh.root / "run" / "koala").symlink_to(fresh.root / "mine")
-    os.lchown(fresh.root / "run" / "koala", 65_534, 65_534)
-    fresh("up").refused(1, f"The directory {fresh.root}/run/koala belongs to another user.", "$XDG_RUNTIME_DIR")
-    assert mode(fresh.root / "mine") == 0o755
-    os.lchown(fresh.root / "run" / "koala", os.getuid(), os.getgid())
-    states = fresh.root / "state" / "koala"
+def test_neither_link_nor_directory_of_another_user_is_used(small: Any) -> None:
+    (small.root / "mine").mkdir(mode=0o755)
+    (small.root / "run").mkdir()
+    (small.root / "run" / "koala").symlink_to(small.root / "mine")
+    os.lchown(small.root / "run" / "koala", 65_534, 65_534)
+    small("up").refused(1, f"The directory {small.root}/run/koala belongs to another user.", "$XDG_RUNTIME_DIR")
+    assert mode(small.root / "mine") == 0o755
+    os.lchown(small.root / "run" / "koala", os.getuid(), os.getgid())
+    states = small.root / "state" / "koala"
     os.chown(states, 65_534, 65_534)
-    fresh("up").refused(1, f"The directory {states} belongs to another user.")
+    small("up").refused(1, f"The directory {states} belongs to another user.")
     os.chown(states, os.getuid(), os.getgid())
-    assert fresh("up").status == 0
+    assert small("up").status == 0
 
 
 @pytest.mark.parametrize("what", ["state", "run"])
-def test_a_place_below_one_that_others_may_write_is_refused(fresh: Any, what: str) -> None:
+def test_a_place_below_one_that_others_may_write_is_refused(small: Any, what: str) -> None:
     """Both when koalad starts and when the clusters are examined."""
-    assert fresh("up").status == 0
-    assert fresh("down").status == 0
-    above = fresh.root / what
+    assert small("up").status == 0
+    assert small("down").status == 0
+    above = small.root / what
     above.chmod(0o777)
     for command in (("up",), ("doctor",)):
-        fresh(*command).refused(1, f"{above} belongs to ", f"Enter `chmod go-w {above}`")
-    assert not fresh.processes()
+        small(*command).refused(1, f"{above} belongs to ", f"Enter `chmod go-w {above}`")
+    assert not small.processes()
     above.chmod(0o755)
-    assert fresh("up").status == 0
+    assert small("up").status == 0
 
 
 def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_a_socket_is_found_whatever_the_runtime_directory(fresh: Any) -> None:
+def test_a_socket_is_found_whatever_the_runtime_directory(small: Any) -> None:
     """As from cron, where $XDG_RUNTIME_DIR is not set."""
-    fresh("up")
-    pid = fresh("status", "--json").document["pid"]
-    assert fresh("status", "--json", XDG_RUNTIME_DIR="").document["pid"] == pid
-    assert fresh("up", "--json", XDG_RUNTIME_DIR="").document["pid"] == pid
-    assert fresh("down", XDG_RUNTIME_DIR="").status == 0
-    assert fresh("up", XDG_RUNTIME_DIR="").status == 0
-    assert fresh("status").status == 0
-    assert fresh("down").status == 0
+    small("up")
+    pid = small("status", "--json").document["pid"]
+    assert small("status", "--json", XDG_RUNTIME_DIR="").document["pid"] == pid
+    assert small("up", "--json", XDG_RUNTIME_DIR="").document["pid"] == pid
+    assert small("down", XDG_RUNTIME_DIR="").status == 0
+    assert small("up", XDG_RUNTIME_DIR="").status == 0
+    assert small("status").status == 0
+    assert small("down").status == 0
 
 
-def test_a_directory_that_cannot_be_made_is_reported(fresh: Any) -> None:
-    (fresh.root / "state").write_text("a file")
-    fresh("up").refused(1, f"The directory {fresh.root}/state/koala/live cannot be made: Not a directory.")
-    (fresh.root / "state").unlink()
+def test_a_directory_that_cannot_be_made_is_reported(small: Any) -> None:
+    (small.root / "state").write_text("a file")
+    small("up").refused(1, f"The directory {small.root}/state/koala/live cannot be made: Not a directory.")
+    (small.root / "state").unlink()
 
 
-def test_a_runtime_directory_with_a_long_name_is_reported(fresh: Any) -> None:
-    long = fresh.root / ("x" * 100)
-    fresh("up", XDG_RUNTIME_DIR=str(long)).refused(1, "is too long for a Unix socket.", "XDG_RUNTIME_DIR")
-    assert not fresh.processes()
+def test_a_runtime_directory_with_a_long_name_is_reported(small: Any) -> None:
+    long = small.root / ("x" * 100)
+    small("up", XDG_RUNTIME_DIR=str(long)).refused(1, "is too long for a Unix socket.", "XDG_RUNTIME_DIR")
+    assert not small.processes()
 
 
-def test_a_damaged_store_is_reported(fresh: Any) -> None:
-    store = fresh.root / "state" / "koala" / "live" / "store.sqlite"
+def test_a_damaged_store_is_reported(small: Any) -> None:
+    store = small.root / "state" / "koala" / "live" / "store.sqlite"
     store.parent.mkdir(parents=True)
     store.write_bytes(b"no database at all" * 100)
-    fresh("up").refused(1, f"{store} cannot be read as a store of koalapy")
+    small("up").refused(1, f"{store} cannot be read as a store of koalapy")
     assert store.read_bytes() == b"no database at all" * 100
 
 
-def test_a_koalad_that_does_not_answer_is_reported(fresh: Any) -> None:
+def test_a_koalad_that_does_not_answer_is_reported(small: Any) -> None:
     """Something else listens on its socket."""
-    path = fresh.root / "run" / "koala" / "live.sock"
+    path = small.root / "run" / "koala" / "live.sock"
     path.parent.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
         listening.settimeout(live.CALL_S)
-        process = fresh.start("status")
+        process = small.start("status")
         connection, _ = listening.accept()
         connection.close()
         out, err = process.communicate(timeout=live.CALL_S)
@@ -312,22 +312,22 @@ BAD_GRIDS: dict[str, tuple[bytes, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("text", "words"), BAD_GRIDS.values(), ids=BAD_GRIDS)
-def test_a_bad_grid_file_is_refused_with_its_place(fresh: Any, text: bytes, words: tuple[str, ...]) -> None:
-    fresh.grid_file.write_bytes(text)
-    fresh("up").refused(2, str(fresh.grid_file), *words)
-    assert not fresh.processes()
+def test_a_bad_grid_file_is_refused_with_its_place(small: Any, text: bytes, words: tuple[str, ...]) -> None:
+    small.grid_file.write_bytes(text)
+    small("up").refused(2, str(small.grid_file), *words)
+    assert not small.processes()
 
 
-def test_a_bad_grid_file_is_found_without_koalad(fresh: Any) -> None:
+def test_a_bad_grid_file_is_found_without_koalad(small: Any) -> None:
     text, words = BAD_GRIDS["unknown key"]
-    fresh.grid_file.write_bytes(text)
-    fresh("config", "check").refused(2, str(fresh.grid_file), *words)
+    small.grid_file.write_bytes(text)
+    small("config", "check").refused(2, str(small.grid_file), *words)
 
 
-def test_a_grid_file_that_is_none(fresh: Any) -> None:
-    fresh("up", "--grid", fresh.work).refused(2, f"{fresh.work} is a directory.")
-    fresh("up", "--grid", "/dev/zero").refused(2, "/dev/zero")
-    fresh("up", "--grid", "/dev/null").refused(2, "/dev/null is empty")
+def test_a_grid_file_that_is_none(small: Any) -> None:
+    small("up", "--grid", small.work).refused(2, f"{small.work} is a directory.")
+    small("up", "--grid", "/dev/zero").refused(2, "/dev/zero")
+    small("up", "--grid", "/dev/null").refused(2, "/dev/null is empty")
 
 
 def test_a_grid_file_in_another_style_is_read(fresh: Any) -> None:
@@ -339,9 +339,9 @@ def test_a_grid_file_in_another_style_is_read(fresh: Any) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user to be refused")
-def test_a_file_of_another_user_is_reported(fresh: Any) -> None:
+def test_a_file_of_another_user_is_reported(small: Any) -> None:
     """As a user without name and home, who may read the program but not this file."""
-    fresh.grid_file.chmod(0o600)
+    small.grid_file.chmod(0o600)
     code = (
         "import os, sys\n"
         "from koalapy.common.locations import Locations\n"
@@ -352,10 +352,10 @@ def test_a_file_of_another_user_is_reported(fresh: Any) -> None:
         "  try: Locations.of(grid)\n"
         "  except KoalaError as error: print(error.reason.message)\n"
     )
-    fresh.root.chmod(0o755)
-    done = subprocess.run([sys.executable, "-c", code, fresh.grid_file], capture_output=True, text=True, check=True)
+    small.root.chmod(0o755)
+    done = subprocess.run([sys.executable, "-c", code, small.grid_file], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
-        f"{fresh.grid_file} cannot be read: Permission denied.",
+        f"{small.grid_file} cannot be read: Permission denied.",
         "The user 64321 has no home directory: neither $HOME nor the machine names one.",
     ]
 
@@ -365,22 +365,22 @@ def test_a_file_of_another_user_is_reported(fresh: Any) -> None:
 
 @pytest.mark.parametrize("command", ["submit", "submit --json", "run -d -n 1 -- true", "resubmit 1"])
 def test_what_was_recorded_is_a_success_although_koalad_goes_away_afterwards(
-    fresh: Any, shell: Callable[..., Document], monkeypatch: pytest.MonkeyPatch, command: str
+    small: Any, shell: Callable[..., Document], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    fresh("up")
-    files = [fresh.write(f"{number}.yaml", {"components": [shell("true")]}) for number in (1, 2)]
+    small("up")
+    files = [small.write(f"{number}.yaml", {"components": [shell("true")]}) for number in (1, 2)]
     if command == "resubmit 1":
-        fresh.submit(shell("true"))
-    before = fresh.ids()
+        small.submit(shell("true"))
+    before = small.ids()
     asked = Grid.jobs
 
     def killed_first(grid: Grid, *arguments: Any, **filters: Any) -> Any:
-        fresh.kill()
+        small.kill()
         return asked(grid, *arguments, **filters)
 
     words = command.split() + (list(map(str, files)) if command.startswith("submit") else [])
     with monkeypatch.context() as patch:
-        for name, value in fresh.environment.items():
+        for name, value in small.environment.items():
             patch.setenv(name, value)
         patch.setattr(Grid, "jobs", killed_first)
         answer = CliRunner().invoke(app, words)
@@ -388,8 +388,8 @@ def test_what_was_recorded_is_a_success_although_koalad_goes_away_afterwards(
     accepted = answer.stdout if "--json" in command else answer.stdout.splitlines()
     assert "koalad of grid live" in answer.stderr
     assert "recorded" in answer.stderr
-    assert fresh("up").status == 0
-    new = [job for job in fresh.ids() if job not in before]
+    assert small("up").status == 0
+    new = [job for job in small.ids() if job not in before]
     assert len(new) == (2 if command.startswith("submit") else 1)
     assert (
         json.loads(answer.stdout)["ids"] == new
@@ -398,23 +398,23 @@ def test_what_was_recorded_is_a_success_although_koalad_goes_away_afterwards(
     )
 
 
-def test_a_submission_with_a_key_is_accepted_once(fresh: Any, shell: Callable[..., Document]) -> None:
-    fresh("up")
-    one, two, three = (fresh.write(f"{number}.yaml", {"components": [shell("true")]}) for number in (1, 2, 3))
-    first = fresh("submit", "--key", "monday", one, two, one, "--json").document["ids"]
+def test_a_submission_with_a_key_is_accepted_once(small: Any, shell: Callable[..., Document]) -> None:
+    small("up")
+    one, two, three = (small.write(f"{number}.yaml", {"components": [shell("true")]}) for number in (1, 2, 3))
+    first = small("submit", "--key", "monday", one, two, one, "--json").document["ids"]
     assert len(set(first)) == 3
-    again = fresh("submit", "--key", "monday", two, three, one, one, "--json").document["ids"]
+    again = small("submit", "--key", "monday", two, three, one, one, "--json").document["ids"]
     assert [again[0], *again[2:]] == [first[1], first[0], first[2]]
-    alone = fresh("submit", "--key", "monday", one, "--json").document["id"]
-    assert alone == fresh("submit", "--key", "monday", one, "--json").document["id"]
+    alone = small("submit", "--key", "monday", one, "--json").document["id"]
+    assert alone == small("submit", "--key", "monday", one, "--json").document["id"]
     for command in (
         ["run", "-d", "--key", "a", "-n", 1, "--", "true"],
         ["sweep", "--key", "b", "-p", "x=1:2", "--", "true", "{x}"],
         ["resubmit", alone, "--key", "c"],
     ):
-        assert fresh(*command).out == fresh(*command).out != ""
-    ran = [fresh("run", "--key", "d", "-n", 1, "--", "sh", "-c", "echo $$").out for _ in range(2)]
+        assert small(*command).out == small(*command).out != ""
+    ran = [small("run", "--key", "d", "-n", 1, "--", "sh", "-c", "echo $$").out for _ in range(2)]
     assert ran[0] == ran[1] != ""
-    assert len(fresh.ids()) == 9
-    refused = fresh("submit", "--key", "", one)
+    assert len(small.ids()) == 9
+    refused = small("submit", "--key", "", one)
     assert (refused.status, "1 to 160 characters" in refused.err) == (2, True), refused

@@ -137,10 +137,10 @@ def test_clusters_and_status(grid: Grid) -> None:
     assert not grid.up()
 
 
-def test_up_and_down(fresh: Any, monkeypatch: pytest.MonkeyPatch, shell: Callable[..., Document]) -> None:
+def test_up_and_down(small: Any, monkeypatch: pytest.MonkeyPatch, shell: Callable[..., Document]) -> None:
     for name in ("XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
-        monkeypatch.setenv(name, fresh.environment[name])
-    with Grid(fresh.grid_file) as grid:
+        monkeypatch.setenv(name, small.environment[name])
+    with Grid(small.grid_file) as grid:
         with pytest.raises(NotReachable) as refused:
             grid.status()
         assert refused.value.reason.message == "koalad of grid live is not running."
@@ -154,7 +154,7 @@ def test_up_and_down(fresh: Any, monkeypatch: pytest.MonkeyPatch, shell: Callabl
         assert grid.up()
         assert grid.jobs(ids=[job])[0]["state"] == "cancelled"
         grid.down()
-    fresh.until(lambda: not fresh.processes())
+    small.until(lambda: not small.processes())
 
 
 def test_bytes_that_are_no_utf8_are_refused_with_where_they_are(grid: Grid, shell: Callable[..., Document]) -> None:

@@ -131,81 +131,81 @@ def contents(report: Path) -> Iterator[str]:
 
 
 def test_koalad_is_killed_after_the_webhook_got_it_and_before_the_answer(
-    fresh: Any, hook: Hook, shell: Callable[..., Document]
+    small: Any, hook: Hook, shell: Callable[..., Document]
 ) -> None:
-    assert fresh("up").status == 0
-    pid = pid_of(fresh)
+    assert small("up").status == 0
+    pid = pid_of(small)
     hook.before = lambda: os.kill(pid, signal.SIGKILL)
-    job = fresh.submit(shell("true"), notify=[{"webhook": hook.url}])
-    wait_for_death(fresh, pid)
+    job = small.submit(shell("true"), notify=[{"webhook": hook.url}])
+    wait_for_death(small, pid)
     hook.before = lambda: None
-    assert fresh("up").status == 0
-    fresh.until(lambda: kinds(fresh, job) == ["notification_unknown"])
-    later = fresh.submit(shell("true"), notify=[{"webhook": hook.url}])
-    fresh.until(lambda: kinds(fresh, later) == ["notification_sent"])
+    assert small("up").status == 0
+    small.until(lambda: kinds(small, job) == ["notification_unknown"])
+    later = small.submit(shell("true"), notify=[{"webhook": hook.url}])
+    small.until(lambda: kinds(small, later) == ["notification_sent"])
     assert [each["job"]["id"] for each in hook.got] == [job, later]
-    assert "may not have arrived" in fresh("status").out
+    assert "may not have arrived" in small("status").out
 
 
-def test_koalad_is_killed_by_its_own_command(fresh: Any, tmp_path: Path, shell: Callable[..., Document]) -> None:
+def test_koalad_is_killed_by_its_own_command(small: Any, tmp_path: Path, shell: Callable[..., Document]) -> None:
     """The command has done its work; that it has, only the command knows."""
     command, reported = tmp_path / "tell", tmp_path / "reported"
     command.write_text(f"#!/bin/sh\necho $KOALA_JOB_ID >> {reported}; kill -9 $PPID\n")
     command.chmod(0o755)
-    assert fresh("up").status == 0
-    pid = pid_of(fresh)
-    job = fresh.submit(shell("true"), notify=[{"command": [str(command)]}])
-    wait_for_death(fresh, pid)
-    assert fresh("up").status == 0
-    fresh.until(lambda: kinds(fresh, job) == ["notification_unknown"])
+    assert small("up").status == 0
+    pid = pid_of(small)
+    job = small.submit(shell("true"), notify=[{"command": [str(command)]}])
+    wait_for_death(small, pid)
+    assert small("up").status == 0
+    small.until(lambda: kinds(small, job) == ["notification_unknown"])
     assert reported.read_text().split() == [str(job)]
 
 
 def test_koalad_is_killed_while_a_webhook_is_down_and_goes_on_afterwards(
-    fresh: Any, hook: Hook, shell: Callable[..., Document]
+    small: Any, hook: Hook, shell: Callable[..., Document]
 ) -> None:
     """No try is under way then, and none is lost."""
     hook.status = 503
-    assert fresh("up").status == 0
-    job = fresh.submit(shell("true"), notify=[{"webhook": hook.url}])
-    fresh.until(lambda: "notification_not_taken" in kinds(fresh, job))
-    status = fresh("status").out
+    assert small("up").status == 0
+    job = small.submit(shell("true"), notify=[{"webhook": hook.url}])
+    small.until(lambda: "notification_not_taken" in kinds(small, job))
+    status = small("status").out
     assert "for another try" in status
     assert "HTTP 503" in status
     assert SECRET not in status
-    pid = pid_of(fresh)
+    pid = pid_of(small)
     os.kill(pid, signal.SIGKILL)
-    wait_for_death(fresh, pid)
+    wait_for_death(small, pid)
     refused = len(hook.got)
     hook.status = 204
-    assert fresh("up").status == 0
-    fresh.until(lambda: kinds(fresh, job)[-1:] in (["notification_sent"], ["notification_unknown"]))
-    if kinds(fresh, job)[-1] == "notification_sent":  # unless the kill met the next try
+    assert small("up").status == 0
+    small.until(lambda: kinds(small, job)[-1:] in (["notification_sent"], ["notification_unknown"]))
+    if kinds(small, job)[-1] == "notification_sent":  # unless the kill met the next try
         assert len(hook.got) == refused + 1
     assert len({each["id"] for each in hook.got}) == 1
 
 
 def test_koalad_is_killed_at_any_moment_and_nobody_is_notified_twice(
-    fresh: Any, hook: Hook, shell: Callable[..., Document]
+    small: Any, hook: Hook, shell: Callable[..., Document]
 ) -> None:
-    assert fresh("up").status == 0
+    assert small("up").status == 0
     jobs: list[int] = []
     for round_ in range(2):
-        pid = pid_of(fresh)
+        pid = pid_of(small)
         killer = threading.Timer(0.05 + 0.3 * round_, os.kill, (pid, signal.SIGKILL))
-        file = fresh.write("one.yaml", {"components": [shell("true")], "notify": [{"webhook": hook.url}]})
-        jobs += fresh("submit", *[file] * 6, "--json").document["ids"]
-        fresh.end(jobs[-6])
+        file = small.write("one.yaml", {"components": [shell("true")], "notify": [{"webhook": hook.url}]})
+        jobs += small("submit", *[file] * 6, "--json").document["ids"]
+        small.end(jobs[-6])
         killer.start()
-        wait_for_death(fresh, pid)
-        assert fresh("up").status == 0
+        wait_for_death(small, pid)
+        assert small("up").status == 0
     for job in jobs:
-        fresh.end(job)
+        small.end(job)
     settled = ("notification_sent", "notification_unknown")
-    fresh.until(lambda: all(kinds(fresh, job)[-1:] and kinds(fresh, job)[-1] in settled for job in jobs))
+    small.until(lambda: all(kinds(small, job)[-1:] and kinds(small, job)[-1] in settled for job in jobs))
     got = [each["job"]["id"] for each in hook.got]
     assert sorted(set(got)) == sorted(got), "nobody is notified twice"
-    sent = [job for job in jobs if kinds(fresh, job)[-1] == "notification_sent"]
+    sent = [job for job in jobs if kinds(small, job)[-1] == "notification_sent"]
     assert set(sent) <= set(got), "what is recorded as sent has arrived"
 
 

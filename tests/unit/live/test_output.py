@@ -157,22 +157,22 @@ def written(directory: Path, text: str) -> int:
     return sum(text in path.read_text() for path in directory.rglob("output/*.out"))
 
 
-def test_who_follows_gives_up_when_koalad_stays_away(fresh: Any, shell: Callable[..., Document]) -> None:
-    assert fresh("up").status == 0
-    run = fresh.start("run", "-n", 1, "--reconnect", 1, "--", "sh", "-c", "echo one; sleep 1000")
+def test_who_follows_gives_up_when_koalad_stays_away(small: Any, shell: Callable[..., Document]) -> None:
+    assert small("up").status == 0
+    run = small.start("run", "-n", 1, "--reconnect", 1, "--", "sh", "-c", "echo one; sleep 1000")
     assert run.stdout.readline() == b"one\n"
-    [job] = fresh.ids()
-    logs, none = fresh.start("logs", "-f", job, "--reconnect", 1), fresh.start("logs", "-f", job, "--reconnect", 0)
+    [job] = small.ids()
+    logs, none = small.start("logs", "-f", job, "--reconnect", 1), small.start("logs", "-f", job, "--reconnect", 0)
     for process in (logs, none):
         assert process.stdout.readline() == b"one\n"
-    os.kill(fresh("status", "--json").document["pid"], signal.SIGKILL)
+    os.kill(small("status", "--json").document["pid"], signal.SIGKILL)
     for process, status, waits in ((run, 125, 1), (logs, 3, 1), (none, 3, 0)):
         rest, errors = process.communicate(timeout=live.CALL_S)
         assert (process.returncode, rest) == (status, b""), errors
         assert errors.count(b" Waiting for it for 1 s.\n") == waits, errors  # a call may have been cut off first
         assert errors.count(b"koala: koalad of grid live ") == 1, errors
         assert b"Traceback" not in errors
-    assert fresh("up").status == 0
+    assert small("up").status == 0
 
 
 def test_output_that_came_home_is_read_without_its_cluster(fresh: Any, shell: Callable[..., Document]) -> None:

@@ -34,11 +34,11 @@ def kinds(koala: Any) -> list[str]:
     return [line["kind"] for line in recovery(koala)["lines"]]
 
 
-def test_a_koalad_that_begins_has_nothing_to_recover(fresh: Any) -> None:
-    fresh("up")
-    assert kinds(fresh) == ["nothing_recovered"]
-    assert "recovered" not in fresh("status").out
-    assert "  Nothing was under way when koalad started.\n" in fresh("status", "--recovery").out
+def test_a_koalad_that_begins_has_nothing_to_recover(small: Any) -> None:
+    small("up")
+    assert kinds(small) == ["nothing_recovered"]
+    assert "recovered" not in small("status").out
+    assert "  Nothing was under way when koalad started.\n" in small("status", "--recovery").out
 
 
 def test_a_killed_koalad_reports_what_it_found_again(fresh: Any, shell: Callable[..., Document]) -> None:

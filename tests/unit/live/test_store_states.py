@@ -25,7 +25,7 @@ def change(file: Path, script: str) -> None:
 
 def test_a_second_koalad_on_one_file_is_refused(place: Path, shell: Callable[..., Document]) -> None:
     store = f"sqlite:///{place}/shared/grid.sqlite"
-    one, two = (live.Koala(place / name, store=store) for name in ("one", "two"))
+    one, two = (live.Koala(place / name, live.embedded(place / name, "delft"), store=store) for name in ("one", "two"))
     try:
         assert one("up").status == 0
         pid = one("status", "--json").document["pid"]
@@ -42,56 +42,56 @@ def test_a_second_koalad_on_one_file_is_refused(place: Path, shell: Callable[...
 
 
 def test_a_file_that_another_program_locks_stops_new_work_and_loses_nothing(
-    fresh: Any, shell: Callable[..., Document]
+    small: Any, shell: Callable[..., Document]
 ) -> None:
-    fresh("up")
-    fresh.known()
-    gate = fresh.work / "gate"
-    running = fresh.submit(shell(f"while [ ! -e {gate} ]; do sleep 0.1; done; echo over"))
-    fresh.until(lambda: fresh.job(running)["state"] == "running")
-    other = sqlite3.connect(store_of(fresh), isolation_level=None)
+    small("up")
+    small.known()
+    gate = small.work / "gate"
+    running = small.submit(shell(f"while [ ! -e {gate} ]; do sleep 0.1; done; echo over"))
+    small.until(lambda: small.job(running)["state"] == "running")
+    other = sqlite3.connect(store_of(small), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    fresh.until(lambda: fresh("status", "--json").document["state"] == "store_failing")
-    assert "Nothing new is taken up: Another program keeps" in fresh("status").out
-    file = fresh.write("late.yaml", {"name": "late", "components": [shell("true")]})
-    fresh("submit", file).refused(1, "Nothing new can be recorded: Another program keeps", "End that program")
+    small.until(lambda: small("status", "--json").document["state"] == "store_failing")
+    assert "Nothing new is taken up: Another program keeps" in small("status").out
+    file = small.write("late.yaml", {"name": "late", "components": [shell("true")]})
+    small("submit", file).refused(1, "Nothing new can be recorded: Another program keeps", "End that program")
     gate.touch()
     other.execute("ROLLBACK")
     other.close()
-    fresh.until(lambda: fresh("status", "--json").document["state"] == "ready")
-    assert fresh.end(running)["state"] == "done"
-    assert fresh("logs", running).out == "over\n"
-    assert fresh.end(fresh.submit(shell("true")))["state"] == "done"
-    assert fresh.ids() == [1, 2]
+    small.until(lambda: small("status", "--json").document["state"] == "ready")
+    assert small.end(running)["state"] == "done"
+    assert small("logs", running).out == "over\n"
+    assert small.end(small.submit(shell("true")))["state"] == "done"
+    assert small.ids() == [1, 2]
 
 
 def test_a_database_that_is_moved_away_stops_new_work_until_it_is_back(
-    fresh: Any, shell: Callable[..., Document]
+    small: Any, shell: Callable[..., Document]
 ) -> None:
-    fresh("up")
-    assert fresh.end(fresh.submit(shell("true")))["state"] == "done"
-    file = store_of(fresh)
+    small("up")
+    assert small.end(small.submit(shell("true")))["state"] == "done"
+    file = store_of(small)
     away = file.with_name("away.sqlite")
     file.rename(away)
-    fresh.until(lambda: fresh("status", "--json").document["state"] == "store_failing")
-    assert "store.sqlite is not there any more: it was moved, removed or replaced. Move it back" in fresh("status").out
-    job = fresh.write("late.yaml", {"name": "late", "components": [shell("true")]})
-    fresh("submit", job).refused(1, "Nothing new can be recorded: The database", "Move it back")
+    small.until(lambda: small("status", "--json").document["state"] == "store_failing")
+    assert "store.sqlite is not there any more: it was moved, removed or replaced. Move it back" in small("status").out
+    job = small.write("late.yaml", {"name": "late", "components": [shell("true")]})
+    small("submit", job).refused(1, "Nothing new can be recorded: The database", "Move it back")
     away.rename(file)
-    fresh.until(lambda: fresh("status", "--json").document["state"] == "ready")
-    assert fresh.end(fresh.submit(shell("true")))["state"] == "done"
-    assert fresh.ids() == [1, 2]
+    small.until(lambda: small("status", "--json").document["state"] == "ready")
+    assert small.end(small.submit(shell("true")))["state"] == "done"
+    assert small.ids() == [1, 2]
 
 
-def test_a_store_of_a_newer_koalapy_is_refused_and_kept(fresh: Any, shell: Callable[..., Document]) -> None:
-    fresh("up")
-    assert fresh.end(fresh.submit(shell("true")))["state"] == "done"
-    assert fresh("down").status == 0
-    file = store_of(fresh)
+def test_a_store_of_a_newer_koalapy_is_refused_and_kept(small: Any, shell: Callable[..., Document]) -> None:
+    small("up")
+    assert small.end(small.submit(shell("true")))["state"] == "done"
+    assert small("down").status == 0
+    file = store_of(small)
     change(file, "UPDATE alembic_version SET version_num = '9999'; UPDATE meta SET written_by = '7.5';")
     before = file.read_bytes()
-    fresh("up").refused(1, "has schema 9999, written by koalapy 7.5", "Start the newer koalapy, or restore a backup")
+    small("up").refused(1, "has schema 9999, written by koalapy 7.5", "Start the newer koalapy, or restore a backup")
     assert file.read_bytes() == before
     change(file, f"UPDATE alembic_version SET version_num = '{schema.SCHEMA_VERSION}';")
-    assert fresh("up").status == 0
-    assert fresh.ids() == [1]
+    assert small("up").status == 0
+    assert small.ids() == [1]
