@@ -4,12 +4,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from koalapy.broker.fit import demand
-from koalapy.broker.shape import MinimumDemand
+from koalapy.broker.shape import Beyond, MinimumDemand, beyond
 from koalapy.information.commitments import processors_taken
 from koalapy.information.kis import ClusterSummary, Size, evolve_summary, same_availability
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.isolated import beyond_isolation
-from koalapy.model.lease import beyond_pilots
+from koalapy.model.lease import is_held
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.units import Duration
 from koalapy.policies.placement import IdleCluster
@@ -57,14 +56,16 @@ class Availability:
         if like is not None and like.sizes == self.sizes:
             self._share(like)
         else:
-            self._demands: dict[tuple[int, int | None, bool, tuple[str, str, bool]], Mapping[str, int]] = {}
+            self._demands: dict[tuple[int, int | None, bool, Beyond | None], Mapping[str, int]] = {}
             self._size_unknown: dict[bool, frozenset[str]] = {}
             self.troubled = frozenset([each.name for each in self.summaries if each.trouble is not None])
             self.smaller = any([each.whole is not None for each in self.usable.values()])  # noqa: C419 — faster
+            self._has_held = any([is_held(name) for name in self.usable])  # noqa: C419 — faster
 
     def _share(self, like: "Availability") -> None:
         """Take over all that depends on the sizes alone."""
         self.sizes, self.troubled, self.smaller = like.sizes, like.troubled, like.smaller
+        self._has_held = like._has_held
         self._demands, self._size_unknown = like._demands, like._size_unknown
 
     def size_unknown(self, *, anew: bool) -> frozenset[str]:
@@ -112,15 +113,15 @@ class Availability:
 
         The component names no cluster.
         """
-        beyond = beyond_isolation(component), beyond_pilots(component), bool(component.native)
-        key = component.processors, component.processors_per_node, component.exclusive, beyond
+        needed = beyond(component) if self._has_held else None
+        key = component.processors, component.processors_per_node, component.exclusive, needed
         found = self._demands.get(key)
         if found is None:
             found = self._demands[key] = demand(component, self.usable.values())
         if self._limits and (short := self._too_short(component)):
-            found = {name: needed for name, needed in found.items() if name not in short}
+            found = {name: taken for name, taken in found.items() if name not in short}
         if self._most:
-            return {name: needed for name, needed in found.items() if needed <= self._most.get(name, needed)}
+            return {name: taken for name, taken in found.items() if taken <= self._most.get(name, taken)}
         return found
 
     def too_short(self, request: Request) -> tuple[frozenset[str], ...]:

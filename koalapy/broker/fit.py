@@ -30,7 +30,8 @@ def demand(component: ComponentRequest, summaries: Iterable[ClusterSummary]) -> 
     taken = {
         summary.name: (processors_taken(component, summary.settings), summary.largest)
         for summary in summaries
-        if not summary.settings.only_named and _held_misfit(component, summary) is None
+        if not summary.settings.only_named
+        and not (is_held(summary.name) and _held_misfit(component, summary) is not None)
     }
     return {name: needed for name, (needed, largest) in taken.items() if needed <= largest}
 
@@ -58,13 +59,13 @@ def misfit(component: ComponentRequest, summary: ClusterSummary, *, now: bool = 
 
 def refusal(component: ComponentRequest, summary: ClusterSummary) -> Reason | None:
     """Return the reason why the cluster takes no component like this one, whatever its size; None if it does."""
-    return _held_misfit(component, summary) or too_long(component, summary)
+    if is_held(summary.name) and (reason := _held_misfit(component, summary)) is not None:
+        return reason
+    return too_long(component, summary)
 
 
 def _held_misfit(component: ComponentRequest, summary: ClusterSummary) -> Reason | None:
-    """Return the reason why the component cannot run on a pilot or lease; None if it can, or if the cluster is none."""
-    if not is_held(summary.name):
-        return None
+    """Return the reason why the component cannot run on this pilot or lease; None if it can."""
     beyond = beyond_pilots(component)
     if not beyond and component.native and lease_of_cluster(summary.name) is not None:
         beyond = "options of a batch system"
@@ -77,8 +78,8 @@ def _held_misfit(component: ComponentRequest, summary: ClusterSummary) -> Reason
 
 def too_long(component: ComponentRequest, summary: ClusterSummary) -> Reason | None:
     """Return the reason why the cluster's own queue does not take the component's walltime; None if it does."""
-    asked, limit = component.queue_walltime, summary.walltime_limit
-    if asked is None or limit is None or asked <= limit:
+    limit = summary.walltime_limit
+    if limit is None or (asked := component.queue_walltime) is None or asked <= limit:
         return None
     message = f"its queue takes a walltime of {format_duration(limit)} at most, not {format_duration(asked)}."
     return Reason(WALLTIME_LIMIT, "request", message, "Lower `walltime`, or name another `queue`.")

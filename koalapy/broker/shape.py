@@ -9,25 +9,42 @@ from koalapy.model.lease import beyond_pilots
 from koalapy.model.request import ComponentRequest, Request
 
 
+class Beyond(NamedTuple):
+    """The needs of a component that any cluster of a grid file meets, and a pilot, a lease or an isolation may not."""
+
+    isolation: str
+    pilots: str
+    native: bool
+
+
+class Special(NamedTuple):
+    """The wishes that few components have. `unit`: by which a component with a range may get fewer processors."""
+
+    requirements: str
+    rank: str
+    spread: bool
+    least: int | None
+    unit: int
+    beyond: Beyond | None
+
+
 class ComponentShape(NamedTuple):
-    """A component request without its program, but for what that needs beyond a pilot or lease."""
+    """A component request without its program. `special`: None for most components, so that they are compared fast."""
 
     processors: int
     cluster: str | None
     processors_per_node: int | None
     exclusive: bool
     optional: bool
-    requirements: str = ""
-    rank: str = ""
-    spread: bool = False
-    least: int | None = None
-    unit: int = 1  # by which it may get fewer processors
-    beyond_isolation: str = ""
-    beyond_pilots: tuple[str, bool] = "", False
+    special: Special | None = None
 
     @property
     def needed(self) -> int:
-        return self.least or self.processors
+        return self.processors if self.special is None else self.special.least or self.processors
+
+    @property
+    def spread(self) -> bool:
+        return self.special is not None and self.special.spread
 
 
 class Shape(NamedTuple):
@@ -61,14 +78,25 @@ def _component(component: ComponentRequest) -> ComponentShape:
         component.processors_per_node,
         component.exclusive,
         component.optional,
-        component.requirements,
-        component.rank,
-        component.spread,
-        component.least,
-        1 if component.least is None and not component.spread else component.unit,
-        beyond_isolation(component),
-        (beyond_pilots(component), bool(component.native)),
+        _special(component),
     )
+
+
+_NOTHING_SPECIAL = Special("", "", False, None, 1, None)
+
+
+def _special(component: ComponentRequest) -> Special | None:
+    unit = 1 if component.least is None and not component.spread else component.unit
+    found = Special(
+        component.requirements, component.rank, component.spread, component.least, unit, beyond(component)
+    )  # fmt: skip
+    return None if found == _NOTHING_SPECIAL else found
+
+
+def beyond(component: ComponentRequest) -> Beyond | None:
+    """Return what the component needs beyond a pilot or lease; None if it needs nothing more."""
+    needed = Beyond(beyond_isolation(component), beyond_pilots(component), bool(component.native))
+    return needed if any(needed) else None
 
 
 @lru_cache(maxsize=1 << 14)

@@ -29,7 +29,7 @@ def excluded_clusters(now: Instant, job: Job) -> frozenset[str]:
 
 def closed_clusters(now: Instant, job: Job, summaries: Iterable[ClusterSummary]) -> frozenset[str]:
     """Return the clusters that are excluded for this job now; for an interactive one also all that isolate programs."""
-    excluded = excluded_clusters(now, job)
+    excluded = excluded_clusters(now, job) if job.excluded else _NONE
     return excluded | isolating(summaries) if needs_terminal(job.request) else excluded
 
 

@@ -125,6 +125,7 @@ def schedule(
     queue.recheck(availability.sizes)
     decisions: list[Decision] = []
     ended = False
+    awaited = bool(gate.missing)
     stalled = partial(_stalled, now, availability=availability, cache=cache, suitability=suitability, gate=gate)
     ahead = BlockedAhead(queue, stalled)
     end: Position | None = None
@@ -136,7 +137,7 @@ def schedule(
         if not policy(ahead, settings.max_overtakes):
             end = waiting.position
             break
-        if waiting.held_by(gate):
+        if awaited and waiting.held_by(gate):
             continue
         decision = _decide(now, waiting, availability, may_fit, cache, settings, newest, suitability)
         if decision is None:
@@ -174,7 +175,7 @@ def _decide(
         failures = [why for each in job.request.components if (why := suitability.failure(each)) is not None]
         if failures:
             return Reject(job.id, failures[0])
-    if (reason := _why_no_terminal(job.request, availability)) is not None:
+    if needs_terminal(job.request) and (reason := _why_no_terminal(job.request, availability)) is not None:
         return Reject(job.id, reason)
     excluded = closed_clusters(now, job, availability.summaries)
     if may_fit:
@@ -192,8 +193,6 @@ def _decide(
 
 def _why_no_terminal(request: Request, availability: Availability) -> Reason | None:
     """Return why an interactive job cannot run on a cluster that it names; None if it names none that isolates."""
-    if not needs_terminal(request):
-        return None
     isolating_ones = isolating(availability.summaries)
     named = [each.cluster for each in request.components if each.cluster in isolating_ones]
     return TERMINAL.on(named[0]) if named and named[0] is not None else None
