@@ -11,7 +11,7 @@ import pytest
 from engine_play import INSTANCE, UNREACHABLE, component, make
 from site_play import BORROWER, LENDER, Site, Sites
 
-from koalapy import extras
+from koalapy.common import extras
 from koalapy.common.extras import need_matchmaker
 from koalapy.core.neighbours import Neighbours
 from koalapy.core.site_jobs import ReceivedJobs
