@@ -79,6 +79,7 @@ def open_pilot(
     qos: Annotated[str | None, typer.Option("--qos", help="Quality of service.")] = None,
     constraint: Annotated[str | None, typer.Option("--constraint", help="Features that the nodes must have.")] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is a cluster.")] = False,
+    key: options.Key = None,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
@@ -96,7 +97,8 @@ def open_pilot(
             idle_s=options.seconds_of(idle),
             shared=shared,
             isolate=None if isolate is None else isolate.value,
-            options={key: value for key, value in named.items() if value is not None},
+            options={name: value for name, value in named.items() if value is not None},
+            key=key,
         )["pilot"]
         if not no_wait:
             found = _until(koalad, found, json, lambda each: each["state"] != "binding" and _is_up(koalad, each))

@@ -226,6 +226,13 @@ def test_one_whose_nodes_have_another_python_reports_it_and_can_be_closed(grid: 
     assert grid("reload").status == 0
 
 
+def test_the_same_key_gives_the_same_pilot(grid: Any) -> None:
+    name = opened(grid, "--key", "once")
+    assert opened(grid, "--key", "once") == name
+    assert [each["name"] for each in listed(grid)] == [name]
+    assert grid("pilots", "close", name).status == 0
+
+
 def test_one_that_is_idle_ends_by_itself(grid: Any) -> None:
     pilot = opened(grid, "--idle", "4s")
     grid.until(lambda: not listed(grid))
