@@ -8,7 +8,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import BatchStatusSeen
 from koalapy.model.facts import Refused
-from koalapy.model.states import AttemptState
+from koalapy.model.states import AttemptState, BatchState, ReportedEnding
 from koalapy.model.units import Instant
 
 _S = AttemptState
@@ -19,7 +19,7 @@ def on_seen(core: Core, now: Instant, event: BatchStatusSeen) -> None:
     attempt = core.records.attempt(event.attempt)
     if attempt is None or attempt.state.ended:
         return None
-    if event.state == "ended":
+    if event.state is BatchState.ENDED:
         return _end_without_report(core, now, attempt, event)
     changes: dict[str, Any] = {
         "batch_id": event.batch_id or attempt.batch_id,
@@ -64,7 +64,8 @@ def _nothing(now: Instant, attempt: Attempt, event: BatchStatusSeen) -> dict[str
     return {}
 
 
-_SEEN = {"queued": _pending, "held": _pending, "running": _running, "suspended": _suspended, "missing": _missing}
+_B, _E = BatchState, ReportedEnding
+_SEEN = {_B.QUEUED: _pending, _B.HELD: _pending, _B.RUNNING: _running, _B.SUSPENDED: _suspended, _B.MISSING: _missing}
 
 
 def _stuck(event: BatchStatusSeen) -> Reason:
@@ -84,15 +85,15 @@ def _end_without_report(core: Core, now: Instant, attempt: Attempt, event: Batch
     If the batch system could never start the batch job, that is the reason.
     """
     reasons = {
-        "walltime": Reason(
+        _E.WALLTIME: Reason(
             "walltime_exceeded", "request", "The batch system ended it at its walltime.", "Ask for more `walltime`."
         ),
-        "memory": Reason(
+        _E.MEMORY: Reason(
             "memory_exceeded", "request", "It used more memory than it asked for.", "Ask for more memory."
         ),
-        "killed": Reason("killed", "transient", "It was killed.", look_at(event.attempt)),
-        "preempted": Reason("killed", "transient", "It was preempted in the batch system.", ""),
-        "cancelled": Reason("killed", "transient", "It was cancelled in the batch system by somebody else.", ""),
+        _E.KILLED: Reason("killed", "transient", "It was killed.", look_at(event.attempt)),
+        _E.PREEMPTED: Reason("killed", "transient", "It was preempted in the batch system.", ""),
+        _E.CANCELLED: Reason("killed", "transient", "It was cancelled in the batch system by somebody else.", ""),
     }
     lost = Reason("lost", "transient", "It was lost: its batch job ended and left no record.", "")
     reason = _stuck(event) if event.stuck else reasons.get(event.ending, lost)

@@ -2,9 +2,8 @@
 
 from koalapy.core.core import Core
 from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, BatchStatusSeen, Event, WrapperReported
+from koalapy.model.states import BatchState
 from koalapy.model.units import Instant
-
-MISSING = "missing"  # the batch system does not list it: no sign
 
 
 def note(core: Core, now: Instant, event: Event) -> None:
@@ -16,7 +15,7 @@ def note(core: Core, now: Instant, event: Event) -> None:
         return
     if isinstance(event, WrapperReported):
         _found(core, now, event, event.phase, "wrapper")
-    elif isinstance(event, BatchStatusSeen) and event.state != MISSING:
+    elif isinstance(event, BatchStatusSeen) and event.state is not BatchState.MISSING:
         _found(core, now, event, event.state, "batch system")
     elif not isinstance(event, BatchStatusSeen):
         del core.silent[event.attempt]

@@ -14,32 +14,32 @@ from koalapy.model.events import WrapperReported
 from koalapy.model.facts import CameToBarrier
 from koalapy.model.identity import AttemptId
 from koalapy.model.request import ComponentRequest, Launch
-from koalapy.model.states import AttemptState
+from koalapy.model.states import AttemptState, ReportedEnding, WrapperPhase
 from koalapy.model.units import Instant
 
 _PROCESS_FAILED = "process_failed"  # the report names the process and its end: wrapper.reasons
-_S = AttemptState
+_S, _P, _E = AttemptState, WrapperPhase, ReportedEnding
 _BEFORE_BARRIER = (_S.SUBMITTING, _S.QUEUED, _S.ALLOCATED)
 
 
 def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
     """Record the attempt's phase, nodes and instants. A report may repeat known phases, and skip others."""
-    if event.phase == "ended":
+    if event.phase is _P.ENDED:
         core.mark_dirty()
     attempt = core.records.attempt(event.attempt)
     if attempt is None or attempt.state.ended:
         return None
     if event.nodes and not _is_division(attempt.request, event.nodes):
-        if not attempt.cancelling and not attempt.state.released and event.phase != "ended":
+        if not attempt.cancelling and not attempt.state.released and event.phase is not _P.ENDED:
             return _misdivided(core, now, attempt, event)
         event = replace(event, nodes=())
-    if event.phase == "ended":
+    if event.phase is _P.ENDED:
         return _ended(core, now, attempt, event)
     changes = _progress(now, attempt, event)
     if attempt.cancelling:
         changes.pop("state", None)
     update_attempt(core, now, attempt, changes)
-    if event.phase == "at_barrier":
+    if event.phase is _P.AT_BARRIER:
         core.facts.append(CameToBarrier(attempt=attempt.id, owner=attempt.owner_kind))
 
 
@@ -60,7 +60,7 @@ def _misdivided(core: Core, now: Instant, attempt: Attempt, event: WrapperReport
     found = f"{counted_as(count, 'process', 'processes')} on {counted_as(len(event.nodes), 'node')}"
     message = f"Its wrapper reported {found}, which is not what was asked for."
     reason = Reason("wrong_processes", "cluster", message, "Find the program that runs as the KCM on its head node.")
-    changes = _progress(now, attempt, replace(event, nodes=(), phase="started"))
+    changes = _progress(now, attempt, replace(event, nodes=(), phase=_P.STARTED))
     end_attempt(core, now, attempt, changes | {"ended_at": now}, reason)
 
 
@@ -91,20 +91,20 @@ def _progress(now: Instant, attempt: Attempt, event: WrapperReported) -> dict[st
     return changes
 
 
-def _state_after(state: AttemptState, phase: str) -> AttemptState | None:
+def _state_after(state: AttemptState, phase: WrapperPhase) -> AttemptState | None:
     """Return the state after the report; None if the report does not change it."""
     if state in _BEFORE_BARRIER:
-        return _S.AT_BARRIER if phase == "at_barrier" else None if state is _S.ALLOCATED else _S.ALLOCATED
-    if phase == "running":
+        return _S.AT_BARRIER if phase is _P.AT_BARRIER else None if state is _S.ALLOCATED else _S.ALLOCATED
+    if phase is _P.RUNNING:
         return _S.RUNNING if state in (_S.RELEASED, _S.UNKNOWN) else None
-    return _S.RELEASED if state is _S.UNKNOWN and phase in ("released", "at_barrier") else None
+    return _S.RELEASED if state is _S.UNKNOWN and phase in (_P.RELEASED, _P.AT_BARRIER) else None
 
 
 def _ended(core: Core, now: Instant, attempt: Attempt, event: WrapperReported) -> None:
     changes = _progress(now, attempt, event)
     started_at = changes.get("started_at", attempt.started_at) or Instant(0)
     changes |= {"ended_at": max(event.ended_at or now, started_at), "exit_status": event.exit_status}
-    reason = None if event.ending == "exited" and event.exit_status == 0 else _failure(event)
+    reason = None if event.ending is _E.EXITED and event.exit_status == 0 else _failure(event)
     if reason is not None and reason.code == "shut_out":
         reason = _as_shut_out(core, attempt, reason)
     end_attempt(core, now, attempt, changes, reason)
@@ -128,17 +128,19 @@ def _failure(event: WrapperReported) -> Reason:
         return _as_counted(event.reason, event.ending)
     if event.ending in _OF_PROGRAM:
         return _of_program(event.attempt, event)
-    if event.ending == "walltime":
+    if event.ending is _E.WALLTIME:
         return Reason(
             "walltime_exceeded", "request", f"component {index} ran longer than its walltime.", "Ask for more walltime."
         )
     texts = {
-        "left_barrier": "left its barrier: nobody released it in time.",
-        "void": "came too late and was turned away.",
-        "restarted": "was restarted by the batch system; its program was not run again.",
-        "cancelled": "was cancelled.",
+        _E.LEFT_BARRIER: "left its barrier: nobody released it in time.",
+        _E.VOID: "came too late and was turned away.",
+        _E.RESTARTED: "was restarted by the batch system; its program was not run again.",
+        _E.CANCELLED: "was cancelled.",
     }
-    return Reason(event.ending or "lost", "transient", f"component {index} {texts.get(event.ending, 'was lost.')}", "")
+    return Reason(
+        str(event.ending) or "lost", "transient", f"component {index} {texts.get(event.ending, 'was lost.')}", ""
+    )
 
 
 def _of_program(attempt: AttemptId, event: WrapperReported) -> Reason:
@@ -152,14 +154,14 @@ def _of_program(attempt: AttemptId, event: WrapperReported) -> Reason:
     return Reason(code, whose, message, look_at(attempt), speaker, event.exit_status, words)
 
 
-_OF_PROGRAM: dict[str, tuple[str, Whose, str]] = {
-    "exited": ("exit_status", "request", "ended with"),
-    "killed": ("killed", "transient", "was killed:"),
+_OF_PROGRAM: dict[ReportedEnding, tuple[str, Whose, str]] = {
+    _E.EXITED: ("exit_status", "request", "ended with"),
+    _E.KILLED: ("killed", "transient", "was killed:"),
 }
 
 
-def _as_counted(reason: Reason, ending: str) -> Reason:
+def _as_counted(reason: Reason, ending: ReportedEnding) -> Reason:
     """Return the wrapper's reason, as transient if the attempt was killed, left its barrier, was void or restarted."""
-    if ending == "killed":
+    if ending is _E.KILLED:
         return replace(reason, code="killed", whose="transient")
-    return replace(reason, whose="transient") if ending in ("left_barrier", "void", "restarted") else reason
+    return replace(reason, whose="transient") if ending in (_E.LEFT_BARRIER, _E.VOID, _E.RESTARTED) else reason

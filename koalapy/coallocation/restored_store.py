@@ -15,7 +15,7 @@ from koalapy.model.identity import FIRST_PILOT, MAX_COMPONENTS, PILOTS_END
 from koalapy.model.job import Choice, Counters, Job
 from koalapy.model.records import Records
 from koalapy.model.request import Request
-from koalapy.model.states import JobState
+from koalapy.model.states import JobState, WrapperPhase
 from koalapy.model.sweep import Work
 from koalapy.model.units import Instant
 
@@ -24,7 +24,7 @@ JOBS_AHEAD = (
     100_000  # ids that koalad may have given out since the backup: far more than it does in a day, of 16 million
 )
 
-_SHOWS_RELEASE = ("released", "running")
+_SHOWS_RELEASE = (WrapperPhase.RELEASED, WrapperPhase.RUNNING)
 
 
 def skip_used_ids(counters: Counters) -> Counters:

@@ -24,6 +24,7 @@ from koalapy.model.commands import (
 from koalapy.model.errors import Reason, Whose
 from koalapy.model.events import BatchStatusSeen, ClusterMeasured, MeasurementFailed, WrapperReported
 from koalapy.model.identity import AttemptId, InstanceId, Tag, attempt_of, tag_of
+from koalapy.model.states import BatchState, ReportedEnding, WrapperPhase
 from koalapy.model.units import SECOND, Duration, Instant
 
 Mapped = Callable[[int], Instant]  # an instant of the KCM's clock to koalad's
@@ -195,11 +196,11 @@ def seen(cluster: str, attempt: AttemptId, message: kcm.BatchStatus, mapped: Map
         attempt=attempt,
         batch_id=message.batch_id,
         at=mapped(message.at),
-        state=message.state,
+        state=BatchState(message.state),
         words=message.reason,
         stuck=message.stuck,
         exit_status=message.exit_status,
-        ending=message.ending,
+        ending=ReportedEnding(message.ending),
         silent_since=None if message.silent_since is None else mapped(message.silent_since),
     )
 
@@ -212,14 +213,14 @@ def reported(cluster: str, attempt: AttemptId, message: kcm.Report, mapped: Mapp
         cluster=cluster,
         attempt=attempt,
         batch_id=message.batch_id,
-        phase=message.phase,
+        phase=WrapperPhase(message.phase),
         nodes=tuple(Node(name, address, processes) for name, address, processes in message.nodes),
         at_barrier_at=ours(message.at_barrier_at),
         released_at=ours(message.released_at),
         started_at=ours(message.started_at),
         ended_at=ours(message.ended_at),
         exit_status=message.exit_status,
-        ending=message.ending,
+        ending=ReportedEnding(message.ending),
         reason=None if message.error is None else reason_of(message.error),
         began_at=ours(message.began_at),
     )

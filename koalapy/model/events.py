@@ -17,6 +17,7 @@ from koalapy.model.notification import NotificationId, Outcome
 from koalapy.model.parameters import ParameterResult
 from koalapy.model.request import Request
 from koalapy.model.sent import Sent, SentChange
+from koalapy.model.states import BatchState, ReportedEnding, WrapperPhase
 from koalapy.model.sweep import Work
 from koalapy.model.units import Duration, Instant
 from koalapy.model.usage import BatchSpan
@@ -385,21 +386,20 @@ class SubmissionFailed:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStatusSeen:
-    """The batch status: queued, held, running, suspended, ended or missing (no longer listed).
+    """The batch status of an attempt.
 
-    `stuck`: the code of a pending reason that cannot clear. `ending`, once ended: exited, killed, lost, walltime,
-    memory, cancelled, or "" if the batch system does not report it. `silent_since`: the wrapper has given no sign of
-    life since then, though the batch system lists the job as running.
+    `stuck`: the code of a pending reason that cannot clear. `ending`: NONE if the batch system does not report it.
+    `silent_since`: the wrapper has given no sign of life since then, though the batch system lists the job as running.
     """
 
     attempt: AttemptId
     batch_id: str
     at: Instant
-    state: str
+    state: BatchState
     words: str = ""
     stuck: str = ""
     exit_status: int | None = None
-    ending: str = ""
+    ending: ReportedEnding = ReportedEnding.NONE
     cluster: str = ""
     silent_since: Instant | None = None
 
@@ -409,20 +409,19 @@ class BatchStatusSeen:
 class WrapperReported:
     """All that the wrapper knows of its attempt. The same report may be repeated, and phases may be skipped.
 
-    `phase`: started (the batch job runs), at_barrier, released, running, ended. `ending`, once ended: exited, killed,
-    walltime, left_barrier, void, restarted, cancelled, or failed (could not start; `reason` states why).
+    `reason`: why it could not start, or how its program failed.
     """
 
     attempt: AttemptId
     batch_id: str
-    phase: str
+    phase: WrapperPhase
     nodes: tuple[Node, ...] = ()
     at_barrier_at: Instant | None = None
     released_at: Instant | None = None
     started_at: Instant | None = None
     ended_at: Instant | None = None
     exit_status: int | None = None
-    ending: str = ""
+    ending: ReportedEnding = ReportedEnding.NONE
     reason: Reason | None = None
     cluster: str = ""
     began_at: Instant | None = None

@@ -4,6 +4,7 @@ Other code asks the tables. States have no order: jobs go backwards when they ar
 """
 
 from enum import StrEnum
+from typing import Self
 
 
 class JobState(StrEnum):
@@ -142,3 +143,51 @@ class ComponentState(StrEnum):
 for _component_state in ComponentState:
     _component_state.released = _component_state.value in {state.value for state in _RELEASED}
     _component_state.final = _component_state.value in {ending.value for ending in Ending}
+
+
+class _Reported(StrEnum):
+    """A word of a cluster's report. A word that koalapy does not know counts as none."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self:
+        return cls("")
+
+
+class WrapperPhase(_Reported):
+    """The phase of an attempt, as its wrapper reports it. A report may skip phases."""
+
+    NONE = ""
+    STARTED = "started"  # its batch job runs
+    AT_BARRIER = "at_barrier"
+    RELEASED = "released"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class BatchState(_Reported):
+    """The state of a batch job, as the batch system reports it."""
+
+    NONE = ""
+    QUEUED = "queued"
+    HELD = "held"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    ENDED = "ended"
+    MISSING = "missing"  # it is not listed any more
+
+
+class ReportedEnding(_Reported):
+    """How an attempt or its batch job ended, as the wrapper or the batch system reports it; NONE: no such report."""
+
+    NONE = ""
+    EXITED = "exited"
+    KILLED = "killed"
+    LOST = "lost"
+    WALLTIME = "walltime"
+    MEMORY = "memory"
+    PREEMPTED = "preempted"
+    CANCELLED = "cancelled"
+    LEFT_BARRIER = "left_barrier"
+    VOID = "void"
+    RESTARTED = "restarted"
+    FAILED = "failed"  # it could not start

@@ -36,6 +36,7 @@ from koalapy.model.events import (
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest, Request, WhenBusy
 from koalapy.model.settings import Settings
+from koalapy.model.states import BatchState, ReportedEnding, WrapperPhase
 from koalapy.model.units import HOUR, MILLISECOND, MINUTE, SECOND, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -206,7 +207,12 @@ class _Play:
             if job.seen != state and job.attempt is not None:
                 job.seen = state
                 yield BatchStatusSeen(
-                    cluster=cluster.name, attempt=job.attempt, batch_id=_id(job), at=now, state=state, words="Resources"
+                    cluster=cluster.name,
+                    attempt=job.attempt,
+                    batch_id=_id(job),
+                    at=now,
+                    state=BatchState(state),
+                    words="Resources",
                 )
         yield ClusterMeasured(cluster=cluster.name, state=self._state(now, cluster))
         self._soon(now, 10 * SECOND, self._measure, cluster)
@@ -281,7 +287,8 @@ class _Play:
             Node(f"n{n}", f"10.0.0.{n}", min(8, job.processors - 8 * n)) for n in range(-(-job.processors // 8))
         )
         return WrapperReported(
-            cluster=job.cluster, attempt=job.attempt, batch_id=_id(job), phase=job.phase, nodes=nodes, ending=ending,
+            cluster=job.cluster, attempt=job.attempt, batch_id=_id(job), phase=WrapperPhase(job.phase), nodes=nodes,
+            ending=ReportedEnding(ending),
             exit_status=status,
             at_barrier_at=job.began.get("at_barrier"), released_at=job.began.get("released"),
             started_at=job.began.get("running"), ended_at=job.began.get("ended"),

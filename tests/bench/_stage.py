@@ -24,7 +24,7 @@ from koalapy.model.events import (
 )
 from koalapy.model.identity import AttemptId, Tag, tag_of
 from koalapy.model.job import Job
-from koalapy.model.states import JobState
+from koalapy.model.states import JobState, WrapperPhase
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.store.records import dump_job, load_job
 from koalapy.store.sql import SqlStore
@@ -126,7 +126,7 @@ def _reports(engine: Engine, attempt: AttemptId, phase: str) -> list[Event]:
     nodes = tuple(Node(f"n{n}", f"10.0.0.{n}", min(8, processors - 8 * n)) for n in range(-(-processors // 8)))
     cluster = engine.records.jobs[attempt.job].components[attempt.component].cluster or ""
     report = WrapperReported(
-        cluster=cluster, attempt=attempt, batch_id="1", phase=phase, nodes=nodes, at_barrier_at=START
+        cluster=cluster, attempt=attempt, batch_id="1", phase=WrapperPhase(phase), nodes=nodes, at_barrier_at=START
     )
     if phase == "running":
         return [replace(report, released_at=START, started_at=START)]

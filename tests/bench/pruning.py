@@ -48,6 +48,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.parameters import Axis, ParameterResult, Source, Space
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
+from koalapy.model.states import ReportedEnding, WrapperPhase
 from koalapy.model.units import DAY, MINUTE, SECOND, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -92,21 +93,23 @@ class Clusters:
             nodes = (Node("n1", "10.0.0.1", 1),)
             if command.launcher is not None:
                 self._sweeps[command.attempt] = command.launcher.sweep
-            came = WrapperReported(**common, phase="at_barrier", at_barrier_at=now, nodes=nodes)  # type: ignore[arg-type]
+            came = WrapperReported(**common, phase=WrapperPhase.AT_BARRIER, at_barrier_at=now, nodes=nodes)  # type: ignore[arg-type]
             self.inbox.append(Delivery((AttemptSubmitted(**common), came), (entry.number,)))  # type: ignore[arg-type]
         elif isinstance(command, ReleaseAttempt) and command.attempt in self._sweeps:
             of = self._sweeps[command.attempt]
             self.launchers.setdefault(of, []).append(command.attempt)
             runs = WrapperReported(
-                cluster=command.cluster, attempt=command.attempt, batch_id="1", phase="running", released_at=now,
+                cluster=command.cluster, attempt=command.attempt, batch_id="1", phase=WrapperPhase.RUNNING,
+                released_at=now,
                 started_at=now,
             )  # fmt: skip
             wanted = ParametersWanted(cluster=command.cluster, sweep=of, wanted=IN_A_REPORT * LAUNCHERS)
             self.inbox.append(Delivery((runs, wanted), (entry.number,)))
         elif isinstance(command, ReleaseAttempt):
             ended = WrapperReported(
-                cluster=command.cluster, attempt=command.attempt, batch_id="1", phase="ended", released_at=now,
-                started_at=now, ended_at=now, exit_status=0, ending="exited",
+                cluster=command.cluster, attempt=command.attempt, batch_id="1", phase=WrapperPhase.ENDED,
+                released_at=now,
+                started_at=now, ended_at=now, exit_status=0, ending=ReportedEnding.EXITED,
             )  # fmt: skip
             self.inbox.append(Delivery((ended,), (entry.number,)))
         elif isinstance(command, CancelAttempt):

@@ -26,6 +26,7 @@ from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
+from koalapy.model.states import ReportedEnding, WrapperPhase
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.policies.placement import worst_fit
@@ -144,7 +145,8 @@ class Play:
         pilot = self.pilots.get(attempt)
         request = pilot.request if pilot else self.job(attempt.job).components[attempt.component].request
         nodes = (Node(f"n{attempt.component}", f"10.0.0.{attempt.component}", request.processes(1)),)
-        return WrapperReported(attempt=attempt, batch_id=str(attempt), phase=phase, nodes=nodes, **facts)  # type: ignore[arg-type]
+        facts["ending"] = ReportedEnding(str(facts.get("ending", "")))
+        return WrapperReported(attempt=attempt, batch_id=str(attempt), phase=WrapperPhase(phase), nodes=nodes, **facts)  # type: ignore[arg-type]
 
     def run(self, job: JobId) -> None:
         self.come(*self.attempts(job))

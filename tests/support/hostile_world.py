@@ -13,7 +13,7 @@ from koalapy.model.events import ClusterConnected, ClusterMeasured, Event, WorkS
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
-from koalapy.model.states import JobState
+from koalapy.model.states import JobState, WrapperPhase
 from koalapy.model.units import Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -118,5 +118,5 @@ def submit(processors: int = 2, cluster: str | None = None) -> Delivery:
 
 def reported(cluster: str, attempt: AttemptId, **facts: Any) -> WrapperReported:
     nodes = (Node("n1", "10.0.0.1", 2),)
-    report = WrapperReported(cluster=cluster, attempt=attempt, batch_id="1", phase="at_barrier", nodes=nodes)
+    report = WrapperReported(cluster=cluster, attempt=attempt, batch_id="1", phase=WrapperPhase.AT_BARRIER, nodes=nodes)
     return replace(report, **{"at_barrier_at": Instant(10**12), **facts})

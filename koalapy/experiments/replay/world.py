@@ -21,6 +21,7 @@ from koalapy.model.identity import AttemptId, JobId, instance_id
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request, WhenBusy
 from koalapy.model.settings import Settings
+from koalapy.model.states import ReportedEnding, WrapperPhase
 from koalapy.model.units import Duration, Instant
 from koalapy.scheduler.schedule import Policies
 from koalapy.world.agenda import BEGINNING, Agenda
@@ -145,7 +146,7 @@ class Replay:
                 cluster=cluster.settings.name,
                 attempt=job.attempt,
                 batch_id=job.tag,
-                phase="at_barrier",
+                phase=WrapperPhase.AT_BARRIER,
                 nodes=(job.node,),
                 at_barrier_at=now,
             )
@@ -165,12 +166,12 @@ class Replay:
             cluster=job.cluster.settings.name,
             attempt=job.attempt,
             batch_id=job.tag,
-            phase="ended",
+            phase=WrapperPhase.ENDED,
             released_at=job.started_at,
             started_at=job.started_at,
             ended_at=self._agenda.now,
             exit_status=None if killed else 0,
-            ending="walltime" if killed else "exited",
+            ending=ReportedEnding.WALLTIME if killed else ReportedEnding.EXITED,
         )
 
     def _end(self, command: CancelAttempt, answers: list[Event]) -> None:

@@ -27,7 +27,15 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
 from koalapy.model.records import Records
 from koalapy.model.request import ComponentRequest
-from koalapy.model.states import ATTEMPT_TRANSITIONS, RELEASED_SINCE_BACKUP, AttemptState, Ending, JobState
+from koalapy.model.states import (
+    ATTEMPT_TRANSITIONS,
+    RELEASED_SINCE_BACKUP,
+    AttemptState,
+    BatchState,
+    Ending,
+    JobState,
+    ReportedEnding,
+)
 from koalapy.model.units import MINUTE, Duration, Instant
 
 A = AttemptState
@@ -129,7 +137,9 @@ def _event(play: Play, kind: str, attempt: AttemptId) -> Any:
         return play.report(attempt, kind, at_barrier_at=play.now)
     if kind in SEEN:
         state = kind.removeprefix("seen ")
-        return BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=state, ending="killed")
+        return BatchStatusSeen(
+            attempt=attempt, batch_id="1", at=play.now, state=BatchState(state), ending=ReportedEnding.KILLED
+        )
     match kind:
         case "submitted":
             return AttemptSubmitted(attempt=attempt, batch_id="1")

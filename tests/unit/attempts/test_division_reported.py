@@ -11,7 +11,7 @@ from koalapy.model.counts import counted_as
 from koalapy.model.events import WrapperReported
 from koalapy.model.identity import AttemptId
 from koalapy.model.request import Launch
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import ComponentState, JobState, ReportedEnding, WrapperPhase
 
 
 def nodes(counts: list[int]) -> tuple[Node, ...]:
@@ -19,7 +19,7 @@ def nodes(counts: list[int]) -> tuple[Node, ...]:
 
 
 def comes(attempt: AttemptId, counts: list[int], cluster: str = "alpha", **facts: Any) -> WrapperReported:
-    parts: dict[str, Any] = {"phase": "at_barrier", **facts}
+    parts: dict[str, Any] = {"phase": WrapperPhase.AT_BARRIER, **facts}
     return WrapperReported(cluster=cluster, attempt=attempt, batch_id="1", nodes=nodes(counts), **parts)
 
 
@@ -94,7 +94,7 @@ def test_the_others_hosts_never_hold_them() -> None:
 def test_a_job_that_was_released_goes_on_with_the_nodes_that_were_known() -> None:
     play, job, attempt = placed()
     play.apply(comes(attempt, [4]))
-    assert play.apply(comes(attempt, [9], phase="running")) == []
+    assert play.apply(comes(attempt, [9], phase=WrapperPhase.RUNNING)) == []
     found = play.job(job)
     assert found.state is JobState.RUNNING
     assert found.components[0].nodes == nodes([4])
@@ -103,7 +103,7 @@ def test_a_job_that_was_released_goes_on_with_the_nodes_that_were_known() -> Non
 def test_the_end_of_an_attempt_counts_whatever_nodes_it_reports() -> None:
     play, job, attempt = placed()
     play.apply(comes(attempt, [4]))
-    play.apply(comes(attempt, [9], phase="ended", ending="exited", exit_status=3))
+    play.apply(comes(attempt, [9], phase=WrapperPhase.ENDED, ending=ReportedEnding.EXITED, exit_status=3))
     found = play.job(job)
     assert found.components[0].exit_status == 3
     assert found.components[0].nodes == nodes([4])

@@ -23,7 +23,7 @@ from koalapy.model.events import (
     WrapperReported,
 )
 from koalapy.model.identity import FIRST_PILOT, PILOTS_END, AttemptId, attempt_of, pilot_id, tag_of
-from koalapy.model.states import AttemptState, ComponentState, JobState
+from koalapy.model.states import AttemptState, BatchState, ComponentState, JobState, ReportedEnding, WrapperPhase
 from koalapy.model.units import Duration
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -56,11 +56,15 @@ class Holder:
 
     def report(self, phase: str, **more: object) -> WrapperReported:
         nodes = (Node("n1", "10.0.0.1", 4),)
-        return WrapperReported(cluster="alpha", attempt=self.id, batch_id="9", phase=phase, nodes=nodes, **more)  # type: ignore[arg-type]
+        more["ending"] = ReportedEnding(str(more.get("ending", "")))
+        phases = {"phase": WrapperPhase(phase), "nodes": nodes, **more}
+        return WrapperReported(cluster="alpha", attempt=self.id, batch_id="9", **phases)  # type: ignore[arg-type]
 
     def seen(self, state: str, stuck: str = "") -> BatchStatusSeen:
         now = self.play.now
-        return BatchStatusSeen(cluster="alpha", attempt=self.id, batch_id="9", at=now, state=state, stuck=stuck)
+        return BatchStatusSeen(
+            cluster="alpha", attempt=self.id, batch_id="9", at=now, state=BatchState(state), stuck=stuck
+        )
 
     def come(self) -> list[object]:
         self.play.apply(AttemptSubmitted(cluster="alpha", attempt=self.id, batch_id="9"))
@@ -107,7 +111,12 @@ def test_one_that_never_starts_is_refused_and_has_failed() -> None:
     holder = Holder()
     holder.play.apply(AttemptSubmitted(cluster="alpha", attempt=holder.id, batch_id="9"))
     seen = BatchStatusSeen(
-        cluster="alpha", attempt=holder.id, batch_id="9", at=holder.play.now, state="queued", stuck="BadConstraints"
+        cluster="alpha",
+        attempt=holder.id,
+        batch_id="9",
+        at=holder.play.now,
+        state=BatchState.QUEUED,
+        stuck="BadConstraints",
     )
     assert [type(each) for each in holder.play.apply(seen)] == [CancelAttempt]
     failure = pilots.failure_of(holder.row)

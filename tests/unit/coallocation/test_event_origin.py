@@ -27,7 +27,7 @@ from koalapy.model.events import (
 from koalapy.model.identity import AttemptId
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Job
-from koalapy.model.states import JobState
+from koalapy.model.states import BatchState, JobState, ReportedEnding, WrapperPhase
 from koalapy.model.units import Instant
 from koalapy.views.clusters import cluster_reports, cluster_troubles
 
@@ -37,16 +37,21 @@ FORGED: dict[str, Forge] = {
     "submitted": lambda attempt: AttemptSubmitted(cluster="beta", attempt=attempt, batch_id="666"),
     "not submitted": lambda attempt: SubmissionFailed(cluster="beta", attempt=attempt, reason=WHY),
     "lost": lambda attempt: BatchStatusSeen(
-        cluster="beta", attempt=attempt, batch_id="666", at=Instant(5), state="ended"
+        cluster="beta", attempt=attempt, batch_id="666", at=Instant(5), state=BatchState.ENDED
     ),
     "missing": lambda attempt: BatchStatusSeen(
-        cluster="beta", attempt=attempt, batch_id="666", at=Instant(5), state="missing"
+        cluster="beta", attempt=attempt, batch_id="666", at=Instant(5), state=BatchState.MISSING
     ),
     "at its barrier": lambda attempt: WrapperReported(
-        cluster="beta", attempt=attempt, batch_id="666", phase="at_barrier", at_barrier_at=Instant(5)
+        cluster="beta", attempt=attempt, batch_id="666", phase=WrapperPhase.AT_BARRIER, at_barrier_at=Instant(5)
     ),
     "ended": lambda attempt: WrapperReported(
-        cluster="beta", attempt=attempt, batch_id="666", phase="ended", ending="exited", exit_status=0
+        cluster="beta",
+        attempt=attempt,
+        batch_id="666",
+        phase=WrapperPhase.ENDED,
+        ending=ReportedEnding.EXITED,
+        exit_status=0,
     ),
     "cleaned up": lambda attempt: AttemptCleanedUp(cluster="beta", attempt=attempt),
     "stuck": lambda attempt: AttemptStuck(cluster="beta", attempt=attempt, reason=WHY),

@@ -27,7 +27,7 @@ from koalapy.model.events import (
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
-from koalapy.model.states import JobState
+from koalapy.model.states import JobState, ReportedEnding, WrapperPhase
 from koalapy.model.units import Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -267,12 +267,14 @@ def test_it_is_released_already_if_its_wrapper_reports_it(world: World) -> None:
     world.apply(AttemptSubmitted(attempt=attempt(1), batch_id="17"))
     node = Node(name="n1", address="10.0.0.1", processes=4)
     running = WrapperReported(
-        attempt=attempt(1), phase="running", batch_id="17", nodes=(node,), started_at=Instant(900)
+        attempt=attempt(1), phase=WrapperPhase.RUNNING, batch_id="17", nodes=(node,), started_at=Instant(900)
     )
     world.apply(running)
     found = world.store.jobs()[0]
     assert found.state is JobState.RUNNING
-    world.apply(replace(running, phase="ended", ending="exited", exit_status=0, ended_at=Instant(2000)))
+    world.apply(
+        replace(running, phase=WrapperPhase.ENDED, ending=ReportedEnding.EXITED, exit_status=0, ended_at=Instant(2000))
+    )
     world.apply(AttemptCleanedUp(attempt=attempt(1)))
     ended = world.store.jobs()[0]
     assert (ended.state, ended.completion_failures) == (JobState.DONE, 0)

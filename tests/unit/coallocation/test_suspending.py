@@ -21,7 +21,7 @@ from koalapy.model.events import (
 from koalapy.model.identity import JobId, tag_of
 from koalapy.model.job import Outcome
 from koalapy.model.settings import Preempt, PreemptBy
-from koalapy.model.states import AttemptState, JobState
+from koalapy.model.states import AttemptState, BatchState, JobState, ReportedEnding
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.runtime.load_policies import frees_when_suspended
@@ -74,7 +74,7 @@ class Pausing(Play):
     def see(self, job: JobId, state: str, cluster: str = "") -> None:
         for each in self.job(job).live:
             if cluster in ("", each.cluster):
-                seen = BatchStatusSeen(attempt=each.id, batch_id="1", state=state, at=self.now)
+                seen = BatchStatusSeen(attempt=each.id, batch_id="1", state=BatchState(state), at=self.now)
                 self.apply(seen)
 
     def running(self, *jobs: JobId) -> list[JobId]:
@@ -269,7 +269,9 @@ def test_a_suspended_job_whose_pilot_ends_is_tried_again() -> None:
     play.preempt(8)
     play.obey_hints()
     (attempt,) = play.attempts(jobs[3])
-    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", state="ended", ending="lost", at=play.now))
+    play.apply(
+        BatchStatusSeen(attempt=attempt, batch_id="1", state=BatchState.ENDED, ending=ReportedEnding.LOST, at=play.now)
+    )
     play.obey()
     found = play.job(jobs[3])
     assert (found.state, found.suspended_for, found.suspensions) == (W, None, 0)

@@ -21,7 +21,7 @@ from koalapy.model.events import (
     SubmissionFailed,
 )
 from koalapy.model.request import RetryOn
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import BatchState, ComponentState, JobState, ReportedEnding
 from koalapy.policies.placement import worst_fit
 from koalapy.views.explanation import explain, summary
 from koalapy.views.history import sentence
@@ -159,7 +159,11 @@ def test_a_batch_job_killed_by_an_administrator_is_a_completion_failure(play: An
     job = play.submit(component(4, "alpha"), component(4, "beta"))
     play.run(job)
     first, second = play.attempts(job)
-    play.apply(BatchStatusSeen(attempt=first, batch_id="1", at=play.now, state="ended", ending="cancelled"))
+    play.apply(
+        BatchStatusSeen(
+            attempt=first, batch_id="1", at=play.now, state=BatchState.ENDED, ending=ReportedEnding.CANCELLED
+        )
+    )
     assert play.job(job).state is JobState.STOPPING
     play.obey()
     play.end(second, 143, "cancelled")
@@ -173,7 +177,9 @@ def test_a_batch_job_that_can_never_start_fails_at_once_in_the_batch_systems_wor
     attempt = play.attempts(job)[0]
     play.apply(AttemptSubmitted(attempt=attempt, batch_id="1"))
     words = "failed 26: opening input/output file"
-    seen = BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=state, stuck="error_state", words=words)
+    seen = BatchStatusSeen(
+        attempt=attempt, batch_id="1", at=play.now, state=BatchState(state), stuck="error_state", words=words
+    )
     play.apply(seen)
     play.obey()
     found = play.job(job)
@@ -251,7 +257,11 @@ def test_a_cancelled_attempt_has_not_failed(play: Any) -> None:
     play.run(job)
     play.apply(CancelRequested(job))
     (attempt,) = play.attempts(job)
-    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="ended", ending="cancelled"))
+    play.apply(
+        BatchStatusSeen(
+            attempt=attempt, batch_id="1", at=play.now, state=BatchState.ENDED, ending=ReportedEnding.CANCELLED
+        )
+    )
     assert play.job(job).components[0].state is ComponentState.CANCELLED
     (ended,) = [each for each in play.history if each.kind == "attempt_ended"]
     assert "message" not in ended.details

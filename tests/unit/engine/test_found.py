@@ -8,6 +8,7 @@ from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
 from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, BatchStatusSeen, CancelRequested, ClusterConnected
 from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.states import BatchState
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
@@ -38,7 +39,7 @@ def found(play: Any) -> list[tuple[Any, ...]]:
 
 
 def seen(play: Any, attempt: AttemptId, state: str) -> BatchStatusSeen:
-    return BatchStatusSeen(attempt=attempt, batch_id="41", at=play.now, state=state)
+    return BatchStatusSeen(attempt=attempt, batch_id="41", at=play.now, state=BatchState(state))
 
 
 def test_the_first_sign_of_an_attempt_is_recorded_once(play: Any) -> None:

@@ -22,7 +22,7 @@ from koalapy.model.events import (
 )
 from koalapy.model.identity import JobId
 from koalapy.model.settings import Settings
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import BatchState, ComponentState, JobState
 from koalapy.model.units import SECOND, Duration, Instant, format_instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -172,7 +172,7 @@ def test_a_missing_batch_job_has_not_ended(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     attempt = play.attempts(job)[0]
-    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=BatchState.MISSING))
     assert play.job(job).components[0].state is ComponentState.UNKNOWN
     play.end(attempt)
     play.obey()
@@ -184,7 +184,9 @@ def test_explain_show_and_status_give_the_instant_since_when_a_running_component
     play.run(job)
     (attempt,) = play.attempts(job)
     since = Instant(play.now - 60 * SECOND)
-    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=since))
+    play.apply(
+        BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=BatchState.RUNNING, silent_since=since)
+    )
     assert play.job(job).state is JobState.RUNNING
     assert summary_of(play, job) == (
         "It is running, as far as is known; there is no sign of life of component 0 on alpha "
@@ -203,7 +205,9 @@ def test_a_component_that_gives_a_sign_again_is_no_longer_silent(play: Any, sign
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
-    silent = BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=play.now)
+    silent = BatchStatusSeen(
+        attempt=attempt, batch_id="1", at=play.now, state=BatchState.RUNNING, silent_since=play.now
+    )
     play.apply(silent)
     assert summary_of(play, job) != "It is running."
     again = play.report(attempt, "running", released_at=play.now, started_at=play.now)
@@ -218,8 +222,10 @@ def test_a_silent_component_stays_silent_when_it_is_missing_or_its_cluster_is_lo
     play.run(job)
     (attempt,) = play.attempts(job)
     since = Instant(play.now - 60 * SECOND)
-    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="running", silent_since=since))
-    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    play.apply(
+        BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=BatchState.RUNNING, silent_since=since)
+    )
+    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=BatchState.MISSING))
     silence = f"its wrapper has been silent since {format_instant(since)}"
     gone = f"its batch system has not listed it since {format_instant(play.now)}"
     assert f"({silence}; {gone})." in summary_of(play, job)
@@ -235,7 +241,7 @@ def summary_of(play: Any, job: JobId) -> str:
 def test_an_unknown_component_is_lost_after_orphan_timeout(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
-    play.apply(BatchStatusSeen(attempt=play.attempts(job)[0], batch_id="1", at=play.now, state="missing"))
+    play.apply(BatchStatusSeen(attempt=play.attempts(job)[0], batch_id="1", at=play.now, state=BatchState.MISSING))
     play.wake()
     play.obey()
     play.measure()
@@ -259,7 +265,7 @@ def test_an_attempt_missing_on_an_unreachable_cluster_is_not_lost(play: Any) -> 
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
-    missing = BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing")
+    missing = BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=BatchState.MISSING)
     play.apply(missing)
     play.lose("alpha")
     assert play.engine.next_wakeup() is None
@@ -278,7 +284,7 @@ def test_time_for_which_koalad_slept_does_not_make_an_attempt_lost(play: Any) ->
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
-    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=BatchState.MISSING))
     play.engine = Engine(
         play.settings, Policies(worst_fit, fpfs), Snapshot(instance=INSTANCE, jobs=tuple(play.jobs.values()))
     )
@@ -294,7 +300,7 @@ def test_a_second_welcome_of_a_kcm_keeps_a_missing_attempt_missing(play: Any) ->
     """A KCM sends it once shared directory and batch system can be used, and repeats no report."""
     job = play.submit(component(4, "alpha"))
     play.run(job)
-    play.apply(BatchStatusSeen(attempt=play.attempts(job)[0], batch_id="1", at=play.now, state="missing"))
+    play.apply(BatchStatusSeen(attempt=play.attempts(job)[0], batch_id="1", at=play.now, state=BatchState.MISSING))
     play.apply(ClusterConnected(cluster="alpha", version="22.05.2"))
     play.wake()
     assert play.job(job).reason is not None
@@ -306,11 +312,11 @@ def test_an_attempt_that_the_queue_lists_again_is_not_missing(play: Any) -> None
     play.run(job)
     (attempt,) = play.attempts(job)
     for state in ("missing", "running"):
-        play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=state))
+        play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=BatchState(state)))
     assert play.job(job).components[0].state is ComponentState.RUNNING
     assert play.engine.next_wakeup() is None
     for state in ("missing", "suspended"):
-        play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=state))
+        play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=BatchState(state)))
     assert play.job(job).components[0].state is ComponentState.SUSPENDED
     assert play.engine.next_wakeup() is None
 
@@ -344,7 +350,7 @@ def test_the_next_attempt_waits_for_an_attempt_that_was_only_presumed_lost(play:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     (attempt,) = play.attempts(job)
-    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state="missing"))
+    play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=BatchState.MISSING))
     play.wake()
     assert play.job(job).state is JobState.STOPPING
     play.lose("alpha")
@@ -360,7 +366,7 @@ def test_a_job_does_not_wait_for_the_cluster_of_an_attempt_that_never_ran(play: 
     play.come(first)
     play.apply(CancelRequested(job))
     play.apply(AttemptCleanedUp(attempt=second))
-    play.apply(BatchStatusSeen(attempt=first, batch_id=str(first), at=play.now, state="missing"))
+    play.apply(BatchStatusSeen(attempt=first, batch_id=str(first), at=play.now, state=BatchState.MISSING))
     play.apply(after=Duration(3600 * SECOND))
     assert play.job(job).state is JobState.STOPPING
     assert play.job(job).components[0].state is ComponentState.FAILED

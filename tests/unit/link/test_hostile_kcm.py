@@ -17,7 +17,7 @@ from koalapy.link.session import Refused
 from koalapy.model.events import AttemptCleanedUp, WorkSubmitted, WrapperReported
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import JobState
+from koalapy.model.states import JobState, ReportedEnding, WrapperPhase
 from koalapy.model.units import Instant
 
 MESSAGES = 10_000
@@ -146,7 +146,13 @@ def run_honest(world: World) -> None:
     at: dict[str, Any] = {"at_barrier_at": Instant(world.time)}
     world.driver.step([world.deliver("good", reported("good", attempt, **at))])
     ended = WrapperReported(
-        cluster="good", attempt=attempt, batch_id="1", phase="ended", ending="exited", exit_status=0, **at
+        cluster="good",
+        attempt=attempt,
+        batch_id="1",
+        phase=WrapperPhase.ENDED,
+        ending=ReportedEnding.EXITED,
+        exit_status=0,
+        **at,
     )
     world.driver.step([world.deliver("good", ended)])
     world.driver.step([world.deliver("good", AttemptCleanedUp(cluster="good", attempt=attempt))])

@@ -35,7 +35,7 @@ from koalapy.model.identity import FIRST_PILOT, JobId, pilot_id
 from koalapy.model.intervals import Intervals
 from koalapy.model.learned import Hour, Past
 from koalapy.model.settings import LAUNCHER_WALLTIME
-from koalapy.model.states import JobState
+from koalapy.model.states import BatchState, JobState, ReportedEnding
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.policies.fairshare import EQUIPARTITION_ALL
 from koalapy.policies.scavenging import ScavengingPolicies
@@ -714,7 +714,12 @@ def test_launchers_that_exceed_their_walltime_are_not_a_refusal() -> None:
     for _ in range(3):
         (launcher,) = play.staying(sweep)
         play.begin(launcher)
-        seen: dict[str, Any] = {"batch_id": "1", "state": "ended", "ending": "walltime", "at": play.now}
+        seen: dict[str, Any] = {
+            "batch_id": "1",
+            "state": BatchState.ENDED,
+            "ending": ReportedEnding.WALLTIME,
+            "at": play.now,
+        }
         play.apply(BatchStatusSeen(attempt=launcher.id, **seen))
         play.go()
         play.measure()
@@ -818,7 +823,9 @@ def test_a_suspended_launcher_is_recorded_and_neither_replaced_nor_counted_as_lo
         """The sweep's history lines that follow a batch status of two Launchers."""
         begun = len(play.history)
         attempts = [each.id for each in launchers[:2]]
-        play.apply(*(BatchStatusSeen(attempt=each, batch_id="1", state=state, at=play.now) for each in attempts))
+        play.apply(
+            *(BatchStatusSeen(attempt=each, batch_id="1", state=BatchState(state), at=play.now) for each in attempts)
+        )
         play.measure()
         return [(line.kind, line.details["nodes"]) for line in play.history[begun:] if line.job == sweep]
 

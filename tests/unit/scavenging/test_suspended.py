@@ -8,7 +8,7 @@ from sweep_play import SweepPlay
 from koalapy.model.attempt import Attempt
 from koalapy.model.events import BatchStatusSeen, ClusterConnected, ClusterLost
 from koalapy.model.identity import JobId
-from koalapy.model.states import Ending, JobState
+from koalapy.model.states import BatchState, Ending, JobState, ReportedEnding
 
 ONE = {"alpha": 16}
 
@@ -23,7 +23,12 @@ def begun() -> tuple[SweepPlay, JobId, list[Attempt]]:
 def see(play: SweepPlay, launchers: list[Attempt], state: str, ending: str = "") -> None:
     """The batch system's word of these."""
     attempts = [each.id for each in launchers]
-    reported: dict[str, Any] = {"batch_id": "1", "state": state, "ending": ending, "at": play.now}
+    reported: dict[str, Any] = {
+        "batch_id": "1",
+        "state": BatchState(state),
+        "ending": ReportedEnding(ending),
+        "at": play.now,
+    }
     play.apply(*(BatchStatusSeen(attempt=each, **reported) for each in attempts))
     play.measure()
 
