@@ -97,7 +97,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _needs_a_grid(name: str) -> bool:
-    """Whether this is a test, or the name of a scope, that needs a test grid."""
+    """Return whether this is a test, or the name of a scope, that needs a test grid."""
     return (
         name.startswith(_ON_THE_GRID) and not name.endswith(".py") and not any(row in name for row in _ON_THIS_MACHINE)
     )

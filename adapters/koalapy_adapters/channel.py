@@ -46,7 +46,7 @@ class Channel:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no received bytes are left to take."""
+        """Return whether no received bytes are left to take."""
         return not self._buffer
 
     def secure(self, write_key: bytes, read_key: bytes) -> None:

@@ -98,7 +98,7 @@ class Confined:
         return entry
 
     def exists(self, path: str) -> bool:
-        """Whether the path is there, be it as a link that leads nowhere.
+        """Return whether the path is there, be it as a link that leads nowhere.
 
         Raises LeadsOutError if a part of it before the last leads out.
         """
@@ -253,5 +253,8 @@ def _outermost(bounds: Sequence[str]) -> Set[Tuple[int, int]]:
 
 
 def _is_below(path: str, place: str) -> bool:
-    """Whether the path is this place, or in it. Every path is below the empty one, and an absolute one below `/`."""
+    """Return whether the path is this place, or in it.
+
+    Every path is below the empty one, and an absolute one below `/`.
+    """
     return path == place or not place or path.startswith(place.rstrip("/") + "/")

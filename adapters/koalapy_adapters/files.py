@@ -15,12 +15,12 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def is_digest(text: str) -> bool:
-    """Whether the text is a sha256 in hex."""
+    """Return whether the text is a sha256 in hex."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def has_digest(data: bytes, digest: str) -> bool:
-    """Whether `digest` is the sha256 of the data, in hex."""
+    """Return whether `digest` is the sha256 of the data, in hex."""
     return hashlib.sha256(data).hexdigest() == digest
 
 

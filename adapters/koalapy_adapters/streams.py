@@ -153,22 +153,22 @@ class StreamEnd:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the other end sends nothing after the bytes in the inbox."""
+        """Return whether the other end sends nothing after the bytes in the inbox."""
         return self._end_at is not None and self.reset_by is None
 
     @property
     def is_finished(self) -> bool:
-        """Whether every byte of both directions was consumed."""
+        """Return whether every byte of both directions was consumed."""
         return self.is_sent and self._is_read
 
     @property
     def is_sent(self) -> bool:
-        """Whether the other end has consumed everything, the end too."""
+        """Return whether the other end has consumed everything, the end too."""
         return self._total is not None and self._base > self._total
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more can be put or comes."""
+        """Return whether nothing more can be put or comes."""
         return self.reset_by is not None or self.is_finished
 
     # ---- events of the owner

@@ -139,7 +139,7 @@ def _wrong(path: str, status: os.stat_result, passed: bool, host: Host) -> Optio
 
 
 def _is_trusted(gid: int, host: Host) -> bool:
-    """Whether the group is the private group of the user or of root, without another member.
+    """Return whether the group is the private group of the user or of root, without another member.
 
     If the database does not list users (SSSD without `enumerate`), a private group is known by its name.
     """

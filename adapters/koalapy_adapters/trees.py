@@ -35,12 +35,12 @@ class Found(NamedTuple):
 
 
 def is_pattern(path: str) -> bool:
-    """Whether the path has a wildcard, and so may name several files, or none."""
+    """Return whether the path has a wildcard, and so may name several files, or none."""
     return _WILD.search(path) is not None
 
 
 def is_inside(path: str) -> bool:
-    """Whether a relative path stays below the directory that it starts from."""
+    """Return whether a relative path stays below the directory that it starts from."""
     parts = path.split("/")
     return bool(path) and "\0" not in path and not any(part in ("", ".", "..") for part in parts)
 
@@ -91,7 +91,7 @@ def expand(
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether the pattern may name the path, or a directory above it."""
+    """Return whether the pattern may name the path, or a directory above it."""
     parts, names = _parts(pattern), path.split("/")
     if names[: len(parts)] == parts:
         return True
@@ -131,7 +131,7 @@ class _Walk:
         self._files, self._budget = files, budget
 
     def exists(self, path: str) -> bool:
-        """Whether the path is there, be it as a link that may not be followed."""
+        """Return whether the path is there, be it as a link that may not be followed."""
         try:
             return self._files.exists(native(path))
         except LeadsOutError:
@@ -208,7 +208,7 @@ class _Walk:
         return _seen(path, entry), real
 
     def _is_directory(self, path: str, linked: bool = True) -> bool:
-        """Whether the path is a directory; with `linked`, or a link to one."""
+        """Return whether the path is a directory; with `linked`, or a link to one."""
         try:
             entry = self._files.look(native(path))
         except OSError:

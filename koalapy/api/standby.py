@@ -51,7 +51,7 @@ def _named_grid_file(scope: Scope) -> str:
 
 
 def _is_same_file(named: str, grid_file: Path) -> bool:
-    """Whether both paths lead to one file, links followed; if it is missing, whether the paths are equal."""
+    """Return whether both paths lead to one file, links followed; if it is missing, whether the paths are equal."""
     if named == str(grid_file):
         return True
     try:

@@ -51,13 +51,13 @@ def _note_let_go(core: Core, attempt: Attempt) -> None:
 
 
 def may_run(attempt: Attempt) -> bool:
-    """Return whether its program may be running; that of an attempt that counts as lost may run too."""
+    """Return whether the attempt's program may be running; that of an attempt that counts as lost may run too."""
     taken_for_lost = attempt.released_at is not None and attempt.unknown_since is not None
     return attempt.state.released or taken_for_lost
 
 
 def can_be_cancelled(attempt: Attempt, reachable: frozenset[str]) -> bool:
-    """Return whether its cluster is connected and the attempt is not stuck."""
+    """Return whether the attempt's cluster is connected, and the attempt is not stuck."""
     return attempt.cluster in reachable and attempt.stuck is None
 
 

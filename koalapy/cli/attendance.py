@@ -95,7 +95,7 @@ class Attendance:
 
     @property
     def has_shown_all(self) -> bool:
-        """Whether all that the program wrote to its terminal was shown."""
+        """Return whether all that the program wrote to its terminal was shown."""
         return self.has_begun and self._is_whole
 
     def attend(self, found: Document) -> None:
@@ -249,7 +249,7 @@ class _Over:
         self.event = threading.Event()
 
     def __call__(self) -> bool:
-        """Whether all is shown. Raises the error that broke it off."""
+        """Return whether all is shown. Raises the error that broke it off."""
         if self.event.is_set():
             self.wait()
         return self.event.is_set()

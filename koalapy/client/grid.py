@@ -61,7 +61,7 @@ class Grid:
         return start(self.locations, self.is_up)
 
     def is_up(self) -> bool:
-        """Whether koalad answers."""
+        """Return whether koalad answers."""
         return self._calls.answers()
 
     def down(self, *, cancel: bool = False) -> None:

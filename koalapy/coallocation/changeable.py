@@ -69,7 +69,7 @@ RELEASE = Changeable((JobState.HELD,), "is not held", "Hold it first with `koala
 
 
 def is_possible(job: JobId) -> bool:
-    """Whether a store can hold a job of this id."""
+    """Return whether a store can hold a job of this id."""
     return 0 < job <= _LAST_ID
 
 

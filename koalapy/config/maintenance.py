@@ -28,7 +28,7 @@ _NEEDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # the options th
 
 
 def never(hours: Hours) -> bool:
-    """Whether no date matches, such as 30 February."""
+    """Return whether no date matches, such as 30 February."""
     if hours.either_day:
         return False
     return all(day > _DAYS[month - 1] for month in hours.months for day in hours.days)

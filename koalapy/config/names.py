@@ -14,7 +14,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*", re.IGNORECASE | re.ASCII)
 
 
 def is_name(text: str) -> bool:
-    """Whether the text is a valid name."""
+    """Return whether the text is a valid name."""
     return bool(_NAME.fullmatch(text)) and len(text) <= LONGEST_NAME
 
 

@@ -39,7 +39,9 @@ class Examination:
 
     @property
     def may_leave_something(self) -> bool:
-        """Whether its KCM was started, so that something may be left there. After an interrupt, False stays False.
+        """Return whether the KCM was started, so that something may be left there.
+
+        False stays False after an interrupt.
 
         Any thread may ask.
         """

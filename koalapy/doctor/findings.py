@@ -61,5 +61,5 @@ class Report:
 
     @property
     def well(self) -> bool:
-        """Whether no check failed and nothing is left behind."""
+        """Return whether no check failed and nothing is left behind."""
         return not self.left and all(finding.status is not Status.FAILED for finding in self.findings)

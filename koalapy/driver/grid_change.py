@@ -148,7 +148,7 @@ class GridChange(Generic[K]):
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change is under way, so that no other may begin."""
+        """Return whether a change is under way, so that no other may begin."""
         return self._state is not _State.IDLE
 
     def begin(self, change: Change[K]) -> list[GridCommand[K]]:

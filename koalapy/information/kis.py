@@ -86,7 +86,7 @@ class ClusterSummary:
 
     @property
     def unmeasured(self) -> bool:
-        """Whether the cluster is connected and was not measured since."""
+        """Return whether the cluster is connected and was not measured since."""
         return self.trouble is not None and self.trouble.code == NOT_MEASURED.code
 
 

@@ -23,7 +23,7 @@ class WatchedFile:
         self._stat, self._digest = _stat(path), self._read()
 
     def has_changed(self) -> bool:
-        """Whether the text of the file has changed, or the file cannot be read any more."""
+        """Return whether the text of the file has changed, or the file cannot be read any more."""
         try:
             return _stat(self.path) != self._stat and self._read() != self._digest
         except RequestError:

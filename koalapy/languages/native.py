@@ -103,7 +103,7 @@ def _override(document: Document, overrides: Mapping[str, str]) -> Document:
 
 
 def _may_be_unset(path: Path) -> bool:
-    """Whether the key can be unset: not if it is unknown, or a whole component."""
+    """Return whether the key can be unset: not if it is unknown, or a whole component."""
     if len(path) == 1:
         return path[0] in JobFile.model_fields or path[0] in FlowFile.model_fields
     if path[0] != "components":

@@ -43,7 +43,7 @@ def staged_out_to(place: str, path: str) -> str | dict[str, str] | None:
 
 
 def covers(name: str, path: str) -> bool:
-    """Whether staging `name` includes the file `path`, at the same place as staging it alone."""
+    """Return whether staging `name` includes the file `path`, at the same place as staging it alone."""
     whole, inner = _inner(name), _inner(path)
     if whole is None or inner is None:
         return name == path

@@ -31,7 +31,7 @@ class Loop(NamedTuple):
 
 
 def looks_like_range(text: str) -> bool:
-    """Whether a text has two or three parts and begins with a number, so that it is meant as a range."""
+    """Return whether a text has two or three parts and begins with a number, so that it is meant as a range."""
     parts = text.split(":")
     return len(parts) in (2, 3) and _NUMBER.fullmatch(parts[0].strip()) is not None
 

@@ -58,7 +58,7 @@ class RslText:
         return RequestError(code, f"{self.place(at).of(self.source)}: {what}.", advice)
 
     def is_stage(self, at: int) -> bool:
-        """Whether a parenthesis, `*` and a group stand here: a multistage request, where a request may stand."""
+        """Return whether a parenthesis, `*` and a group stand here: a multistage request, where a request may stand."""
         return self.text.startswith("(*(", at)
 
     @cached_property
@@ -118,7 +118,7 @@ class _Scanner:
         self._joins_word = self._joins_variable = self._is_quoted = False
 
     def _is_multistage(self) -> bool:
-        """Whether `(*` opens a multistage request: a group follows at once, and a request may stand here."""
+        """Return whether `(*` opens a multistage request: a group follows at once, and a request may stand here."""
         may_stand = self._values_depth is None and self._before in (Kind.PREFIX, Kind.CLOSE)
         return may_stand and self._rsl.is_stage(self._at)
 

@@ -32,7 +32,7 @@ def check_apart(request: Request, space: Space, document: Document) -> None:
 
 
 def check_templates(request: Request, paths: Sequence[str]) -> bool:
-    """Whether these paths of a later request are those of single parameters; False if none contains a name.
+    """Return whether these paths of a later request are those of single parameters; False if none contains a name.
 
     Raises RequestError for an invalid template, and for a path that is the same for several parameters.
     """
@@ -93,11 +93,11 @@ def _lacking(axis: Axis, used: Collection[str]) -> tuple[str, ...]:
 
 
 def _distinct(source: Source) -> bool:
-    """Whether its values are known to differ. Those of a file are not known here."""
+    """Return whether the values are known to differ. Those of a file are not known here."""
     return source.loop is not None or (bool(source.values) and len(set(source.values)) == len(source.values))
 
 
 def _repeats(axis: Axis) -> bool:
-    """Whether two parameters of the axis are known to have the same values."""
+    """Return whether two parameters of the axis are known to have the same values."""
     written = [each.values for each in axis.sources if each.values]
     return len(written) == len(axis.sources) and len(set(zip(*written, strict=True))) < axis.count

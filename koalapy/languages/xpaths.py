@@ -17,7 +17,7 @@ _ELSEWHERE = re.compile(r"//|\.\.|::|\||(?:^|[^\w)\].*])/|[^\[(,/@]\*/|\b(?:and|
 
 
 def is_costly(path: str) -> bool:
-    """Whether the effort may grow faster than a small power of the document's length."""
+    """Return whether the effort may grow faster than a small power of the document's length."""
     inside, outside = _parts(_LITERAL.sub("''", path))
     if _ELSEWHERE.search(inside) or not all(map(_CHEAP.fullmatch, _CALL.findall(inside))):
         return True

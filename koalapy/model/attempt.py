@@ -108,22 +108,22 @@ class Attempt:
 
     @property
     def let_go(self) -> bool:
-        """Whether its owner waits for nothing of it any more: it is cleaned up or detached."""
+        """Return whether the owner waits for nothing of the attempt any more: it is cleaned up or detached."""
         return self.state.cleaned_up or self.detached_at is not None
 
     @property
     def is_pending_cancel(self) -> bool:
-        """Whether it is detached, and something of it may be left on its cluster."""
+        """Return whether the attempt is detached, and something of it may be left on its cluster."""
         return self.detached_at is not None and not self.state.cleaned_up
 
     @property
     def is_obsolete(self) -> bool:
-        """Whether nothing needs its record any more: it is superseded, and nothing of it is left."""
+        """Return whether nothing needs its record any more: it is superseded, and nothing of it is left."""
         return self.superseded and self.state.cleaned_up
 
     @property
     def is_silent(self) -> bool:
-        """Whether its wrapper has given no sign for a while, and it is not known to have ended."""
+        """Return whether the wrapper has given no sign for a while, and it is not known to have ended."""
         return self.silent_since is not None and not self.state.ended
 
 

@@ -33,7 +33,7 @@ class Scavenge:
 
     @property
     def native(self) -> bool:
-        """Whether the batch system preempts sweeps' jobs by itself."""
+        """Return whether the batch system preempts sweeps' jobs by itself."""
         return self.queue is not None or self.qos is not None
 
 

@@ -23,7 +23,7 @@ class Flow:
 
     @property
     def is_over(self) -> bool:
-        """Whether all its jobs are final."""
+        """Return whether all its jobs are final."""
         return self.done + self.failed + self.cancelled == self.count
 
     def jobs_of(self, flow: JobId) -> range:

@@ -58,7 +58,7 @@ class Component:
 
     @property
     def is_silent(self) -> bool:
-        """Whether its wrapper has given no sign for a while, and it is not known to have ended."""
+        """Return whether the wrapper has given no sign for a while, and it is not known to have ended."""
         return self.silent_since is not None and not self.let_go and not self.state.final
 
 
@@ -111,7 +111,7 @@ class Refusals:
 
     @property
     def of_a_limit(self) -> bool:
-        """Whether the job waits until one of our batch jobs there has ended."""
+        """Return whether the job waits until one of our batch jobs there has ended."""
         return self.reason.code == SUBMIT_LIMIT
 
 

@@ -210,7 +210,7 @@ class Lease:
 
     @property
     def is_undecided(self) -> bool:
-        """Whether a neighbour has asked for it, and this site has yet to look for processors."""
+        """Return whether a neighbour has asked for it, and this site has yet to look for processors."""
         return self.lent and self.state is LeaseState.ASKED and self.beyond is None
 
 

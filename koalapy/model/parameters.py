@@ -72,7 +72,7 @@ class ParameterResult(NamedTuple):
 
     @property
     def succeeded(self) -> bool:
-        """Whether the parameter's program ended by itself, with 0."""
+        """Return whether the parameter's program ended by itself, with 0."""
         return self.ending == "exited" and self.exit_status == 0
 
 

@@ -501,7 +501,7 @@ class Records:
 
     @property
     def has_changes(self) -> bool:
-        """Whether a job, a sweep or an attempt has changed since the last call of `take`."""
+        """Return whether a job, a sweep or an attempt has changed since the last call of `take`."""
         step = self._step
         return bool(step.rows or step.attempt_rows or step.sweep_rows)
 

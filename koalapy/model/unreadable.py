@@ -19,7 +19,7 @@ class Unreadable:
 
     @property
     def may_hide_job(self) -> bool:
-        """Whether its job may be set aside with it."""
+        """Return whether the job of the record may be set aside with it."""
         return self.kind in ("job", "sweep", "attempt")
 
     @property

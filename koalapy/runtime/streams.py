@@ -51,7 +51,7 @@ class Stream:
 
     @property
     def is_open(self) -> bool:
-        """Whether the program has taken the connection. Raises KoalaError once the stream was reset."""
+        """Return whether the program has taken the connection. Raises KoalaError once the stream was reset."""
         with self._lock:
             self._check()
             return self._end.is_open

@@ -74,7 +74,7 @@ class UnknownTag:
 
     @property
     def may_run(self) -> bool:
-        """Whether it has a batch job, or gave a sign of life within a day and has no exit record."""
+        """Return whether the tag has a batch job, or gave a sign of life within a day and has no exit record."""
         signs = [age for age in (self.age_s, self.heartbeat_age_s) if age is not None]
         return bool(self.batch_id) or (not self.ended and min(signs, default=0.0) < _LONG_SILENT_S)
 

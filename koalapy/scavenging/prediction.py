@@ -69,7 +69,7 @@ class Prediction:
 
     @property
     def known(self) -> bool:
-        """Whether a cluster was ever observed."""
+        """Return whether a cluster was ever observed."""
         return bool(self._pasts)
 
     @property

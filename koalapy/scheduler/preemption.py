@@ -150,7 +150,7 @@ class _Clusters:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether no idle processors could start the job now, since it needs a cluster that cannot be used."""
+        """Return whether no idle processors could start the job now, since it needs a cluster that cannot be used."""
         named = {each.cluster for each in self._job.request.components if each.cluster and not each.optional}
         return not self._usable or not named <= self._usable
 

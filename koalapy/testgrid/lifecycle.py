@@ -108,7 +108,7 @@ def _environment(containers: Containers) -> dict[str, str]:
 
 
 def _as_composed(containers: Containers) -> bool:
-    """Whether every container exists, from the images of the present build context."""
+    """Return whether every container exists, from the images of the present build context."""
     tag = compose.tag(layout.directory())
     found = containers.all()
     return all(host in found and _image(found[host]).endswith(f":{tag}") for host in layout.hosts())
@@ -168,7 +168,7 @@ def _mark_ready(containers: Containers) -> None:
 
 
 def _only_networks(client: docker.DockerClient) -> bool:
-    """Whether all containers are removed, so that the rest can be removed without compose."""
+    """Return whether all containers are removed, so that the rest can be removed without compose."""
     return not client.containers.list(all=True, filters=_OURS)
 
 

@@ -44,7 +44,7 @@ class ClusterReport:
 
     @property
     def connection(self) -> Connection:
-        """Whether koalad is connected; else `login_required` if a person must log in."""
+        """Return whether koalad is connected; else `login_required` if a person must log in."""
         if self.known.connected:
             return "up"
         trouble = self.known.trouble
@@ -79,7 +79,7 @@ class LeftOn:
 
     @property
     def is_there(self) -> bool:
-        """Whether something is there already, and not only to come."""
+        """Return whether something is there already, and not only to come."""
         return bool(self.living or self.pending_cancels or self.collecting)
 
     def __bool__(self) -> bool:

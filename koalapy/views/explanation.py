@@ -399,7 +399,7 @@ def _lacks(component: Component, found: Explanation) -> list[Misfit]:
 
 
 def _blocked(component: Component, found: Explanation) -> bool:
-    """Whether none of its possible clusters would take the component now, even if it were alone."""
+    """Return whether none of its possible clusters would take the component now, even if it were alone."""
     named = component.request.cluster
     possible = [name for name in found.clusters if named in (None, name)]
     return {lack.cluster for lack in _lacks(component, found)} >= set(possible)
@@ -435,6 +435,6 @@ def _gone(attempt: Attempt) -> str:
 
 
 def _runs_in_batch(attempt: Attempt, found: Explanation) -> bool:
-    """Whether the batch system lists the batch job of an attempt with a silent wrapper as running."""
+    """Return whether the batch system lists the batch job of an attempt with a silent wrapper as running."""
     in_reach = attempt.cluster not in found.troubles
     return attempt.is_silent and in_reach and attempt.state is not AttemptState.UNKNOWN

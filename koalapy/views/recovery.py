@@ -187,14 +187,14 @@ class Recovery:
         return _line(line, "output_collected", f"The output of job {line.job} {text}")
 
     def _was_unreported(self, line: History) -> bool:
-        """Whether this is the first sign of an attempt since the start."""
+        """Return whether this is the first sign of an attempt since the start."""
         attempt = _attempt(line)
         known = attempt in self._unreported
         self._unreported.discard(attempt)
         return known
 
     def _was_at_barrier(self, line: History) -> bool:
-        """Whether the job was at its barrier at the start. Only the first call for a job returns True."""
+        """Return whether the job was at its barrier at the start. Only the first call for a job returns True."""
         was_there = line.job in self._at_barrier
         self._at_barrier.discard(line.job)
         return was_there

@@ -46,7 +46,7 @@ class Pipe:
 
     @property
     def stands(self) -> bool:
-        """Whether both ends are open."""
+        """Return whether both ends are open."""
         return self.near.open and self.far.open
 
     def cut(self, near_notices: Duration = Duration(0), far_notices: Duration = Duration(0)) -> None:

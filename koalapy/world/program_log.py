@@ -71,7 +71,7 @@ class ProgramLog:
         return list(self._runs.get(tag, {}).values())
 
     def running(self, tag: str) -> bool:
-        """Whether a process of this attempt's program runs anywhere."""
+        """Return whether a process of this attempt's program runs anywhere."""
         return any(run.running for run in self.runs(tag))
 
     def tags(self) -> list[str]:

@@ -77,7 +77,7 @@ class SimSites:
             world.heal()
 
     def quiescent(self) -> bool:
-        """Whether every site is quiescent, and no lease is left on either side of a link, nor a cluster of one."""
+        """Return whether every site is quiescent, and neither a lease nor the cluster of one is left."""
         return all(world.quiescent() for world in self.worlds.values()) and not self.left()
 
     def left(self) -> list[str]:

@@ -74,7 +74,7 @@ class StreamLog:
 
     @property
     def settled(self) -> bool:
-        """Whether no end is open, or none has written, read or ended for so long that its patience is over."""
+        """Return whether no end is open, or none has written, read or ended for so long that its patience is over."""
         is_open = any("open" in stream.ends.values() for stream in self.streams.values())
         return not is_open or self._agenda.now > self._changed_at + 2 * PATIENCE
 

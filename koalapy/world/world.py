@@ -150,7 +150,7 @@ class World:
             self.koalad.log_in(name)
 
     def quiescent(self) -> bool:
-        """Whether no job or stream is left, no message is under way, and no cluster holds a batch job of koalapy."""
+        """Return whether no job, stream, message under way or batch job of koalapy is left."""
         pilots = [name for name in self.koalad.grid.names if job_of_pilot(name) is not None]
         clusters = all(cluster.quiescent for cluster in self.clusters.values())
         return self.koalad.quiescent and not pilots and clusters and self.streams.settled

@@ -55,7 +55,7 @@ class Opener(User):
         return [self.job("pilot"), *super().all()]
 
     def may_submit(self, name: str) -> bool:
-        """Whether the pilot is a cluster, and the jobs before have ended."""
+        """Return whether the pilot is a cluster, and the jobs before have ended."""
         before = [self.job(each) for each in list(JOBS)[: list(JOBS).index(name)]]
         return PILOT in self._world.koalad.grid.names and all(job is not None and job.state.final for job in before)
 

@@ -124,7 +124,7 @@ class Victim:
         assert self.last(task)["ok"], self.last(task)
 
     def _struck(self, task: str, moment: Callable[[], bool]) -> bool:
-        """Whether koalad was killed before the run was over."""
+        """Return whether koalad was killed before the run was over."""
         pid = self.koalad.grid.status()["pid"]
         self.asked[task] += 1
         command = [*KOALA, "maintenance", "run", task, "--grid", str(self.koalad.grid_file)]

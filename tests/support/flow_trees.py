@@ -34,7 +34,7 @@ def written(language: str, tree: str, program: Program) -> str:
 
 
 def is_in_order(waits: Mapping[str, str], began: Mapping[str, int], ended: Mapping[str, int]) -> bool:
-    """Whether each job began after the ends of all for which it waits. `began`, `ended`: moments, by the job."""
+    """Return whether each job began after the ends of all for which it waits. `began`, `ended`: moments, by the job."""
     return all(ended[other] <= began[name] for name, others in waits.items() for other in others)
 
 

@@ -105,7 +105,7 @@ class Line:
         return from_json(data)
 
     def enter(self, opening: Opening) -> bool:
-        """Whether the relay lets in who begins so, and proves itself to him."""
+        """Return whether the relay lets in who begins so, and proves itself to him."""
         self.send(*opening.first)
         challenge = self.receive()
         answer = opening.received(0, challenge)
@@ -123,7 +123,7 @@ class Line:
 
 
 def lets_in(port: int, tag: str, token: str, secret: str) -> bool:
-    """Whether the relay at this port lets in who knows these, and proves itself to him."""
+    """Return whether the relay at this port lets in who knows these, and proves itself to him."""
     with Line(port) as line:
         return line.enter(Handshake(tag, token).open(0, secret, by_files=False))
 

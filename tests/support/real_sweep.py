@@ -66,7 +66,7 @@ def kinds(koalad: Any, sweep: int) -> list[str]:
 
 
 def fills(koalad: Any, sweep: int, *clusters: str) -> bool:
-    """Whether a parameter runs on every processor there."""
+    """Return whether a parameter runs on every processor there."""
     running = {each["cluster"]: each["running"] for each in runner(koalad, sweep)["clusters"]}
     return all(running.get(name) == SIZES[name] for name in clusters)
 

@@ -50,5 +50,5 @@ def leases(koala: live.Koala) -> list[Document]:
 
 
 def nothing_left_of_leases(koala: live.Koala) -> bool:
-    """Whether no attempt has a directory at the lender any more."""
+    """Return whether no attempt has a directory at the lender any more."""
     return not list((koala.root / "shared").glob("*/*/work"))

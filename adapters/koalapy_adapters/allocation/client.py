@@ -129,7 +129,7 @@ class Client:
             return None
 
     def _is_served(self, directory: str) -> bool:
-        """Whether the queue may have a server. Of one on another host only its sign of life is seen."""
+        """Return whether the queue may have a server. Of one on another host only its sign of life is seen."""
         if directory == self._current_or_none():
             return True
         address = journal.read_address(directory)

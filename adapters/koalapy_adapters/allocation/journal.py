@@ -35,7 +35,7 @@ class Address(NamedTuple):
 
     @property
     def lives(self) -> bool:
-        """Whether the server lives, if it is a server of this host."""
+        """Return whether the server lives, if it is a server of this host."""
         return self.is_here and descendants.start_of(self.pid) == self.start
 
 
@@ -102,7 +102,7 @@ def show_life(directory: str) -> None:
 
 
 def is_silent(directory: str, now: float, limit_s: float) -> bool:
-    """Whether no server has shown life for so long, on whichever host."""
+    """Return whether no server has shown life for so long, on whichever host."""
     try:
         return now > os.stat(_path(directory, "server.json")).st_mtime + limit_s
     except OSError:

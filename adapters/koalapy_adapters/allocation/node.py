@@ -258,7 +258,7 @@ def _become(message: Json, environment: Mapping[str, str]) -> None:
 
 
 def _is_own_wrapper(command: List[str]) -> bool:
-    """Whether the command starts the wrapper of this pushed file, or of its compiled copy."""
+    """Return whether the command starts the wrapper of this pushed file, or of its compiled copy."""
     if command[1:3] != ["-I", "-S"] or command[4:5] != ["wrapper"]:
         return False
     return layout.pushed_hash(command[3]) == layout.pushed_hash(sys.argv[0])

@@ -167,7 +167,7 @@ def _serving(queue: Record, queues: Dict[str, Record]) -> List[Record]:
 
 
 def _open(queue: Record) -> bool:
-    """Whether the queue accepts jobs and starts or routes them."""
+    """Return whether the queue accepts jobs and starts or routes them."""
     return word(queue, "enabled") == "True" and word(queue, "started") == "True"
 
 
@@ -212,13 +212,13 @@ def _taken(record: Record) -> bool:
 
 
 def _full(record: Record) -> bool:
-    """Whether the node has no memory left, however many processors are free."""
+    """Return whether the node has no memory left, however many processors are free."""
     memory = size(word(record, "resources_available.mem"))
     return 0 < memory <= size(word(record, "resources_assigned.mem"))
 
 
 def _serves(node: Node, queue: Record) -> bool:
-    """Whether the node serves the queue.
+    """Return whether the node serves the queue.
 
     A node may be given to one queue; a queue with nodes of its own uses no others. If a queue adds a word to each chunk
     (such as default_chunk.Qlist), only nodes with this word serve it.
@@ -234,12 +234,15 @@ def _serves(node: Node, queue: Record) -> bool:
 
 
 def _meets(node: Node, constraint: Optional[str]) -> bool:
-    """Whether the node has what each chunk of ours must have: `model=haswell:ib=True`."""
+    """Return whether the node has what each chunk of ours must have: `model=haswell:ib=True`."""
     return _has(node, dict(part.partition("=")[::2] for part in (constraint or "").split(":") if part))
 
 
 def _has(node: Node, wanted: Dict[str, str]) -> bool:
-    """Whether the node has the wanted resources. Words must be among the node's own; amounts are not compared."""
+    """Return whether the node has the wanted resources.
+
+    Words must be among the node's own; amounts are not compared.
+    """
     return all(
         value in node.resources.get("resources_available." + name, "").split(",")
         for name, value in wanted.items()

@@ -140,5 +140,5 @@ def stuck(state: str, comment: str, holds: str, depends: bool) -> str:
 
 
 def waits_for_resources(comment: str) -> bool:
-    """Whether a queued job wants processors now. A job has no comment until the scheduler has considered it."""
+    """Return whether a queued job wants processors now. A job has no comment until the scheduler has considered it."""
     return not _NEVER.match(comment) and not _OTHERWISE.search(comment)

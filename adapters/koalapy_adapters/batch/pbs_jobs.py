@@ -169,8 +169,9 @@ def _processors(record: Record, result: Result) -> int:
 
 
 def _alone(record: Record) -> bool:
-    """Whether the job asks for nodes of its own: `place=scatter:exclhost` in OpenPBS, `naccesspolicy=singlejob` in
-    Torque.
+    """Return whether the job asks for nodes of its own.
+
+    It does by `place=scatter:exclhost` in OpenPBS, and by `naccesspolicy=singlejob` in Torque.
     """
     return "excl" in word(record, "Resource_List.place") or word(record, "Resource_List.naccesspolicy") == "singlejob"
 

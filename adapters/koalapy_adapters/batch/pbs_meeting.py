@@ -145,7 +145,7 @@ def connect(meeting: Meeting, number: int) -> socket.socket:
 
 
 def _is_taken(near: socket.socket, token: str, number: str) -> bool:
-    """Whether the near end knows the token and accepts this end. Raises OSError."""
+    """Return whether the near end knows the token and accepts this end. Raises OSError."""
     deadline, ours = time.monotonic() + 2 * _ANSWERS_S, _nonce()
     near.sendall((number + ours).encode())
     received = _received(near, _NONCE + _PROOF, deadline)

@@ -115,7 +115,7 @@ def _plain(message: str) -> str:
 
 
 def holds_slots(job: Job) -> bool:
-    """Whether the job is running, being started or suspended, and not waiting."""
+    """Return whether the job is running, being started or suspended, and not waiting."""
     return not set("qw") & set(job.state) and "z" not in job.state
 
 

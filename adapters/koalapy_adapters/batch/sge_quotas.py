@@ -109,7 +109,10 @@ def _rules(body: str) -> Iterator[Rule]:
 
 
 def _applies(filters: Dict[str, str], cluster: BatchSettings) -> bool:
-    """Whether the filters match a job of this user in the configured queue. Members of lists (@…) are not known."""
+    """Return whether the filters match a job of this user in the configured queue.
+
+    Members of lists (@…) are not known.
+    """
     own = {
         "users": cluster.user,
         "projects": cluster.account or "",
@@ -120,8 +123,9 @@ def _applies(filters: Dict[str, str], cluster: BatchSettings) -> bool:
 
 
 def _among(own: str, members: str) -> bool:
-    """Whether `own` is among the members. In `*,!bob`, an exclamation mark excludes a name; `*` requires any name, and
-    `!*` none.
+    """Return whether `own` is among the members.
+
+    In `*,!bob`, an exclamation mark excludes a name; `*` requires any name, and `!*` none.
     """
     names = re.split(r"[,\s]+", members.strip("{} "))
     if own and any(fnmatchcase(own, name[1:]) for name in names if name.startswith("!")):

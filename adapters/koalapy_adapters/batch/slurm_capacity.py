@@ -89,7 +89,7 @@ def cache_seconds(result: Result) -> float:
 
 
 def hidden(result: Result) -> bool:
-    """Whether others' jobs are hidden, or may be, for all that `scontrol show config` shows."""
+    """Return whether others' jobs are hidden, or may be, for all that `scontrol show config` shows."""
     match = _PRIVATE.search(result.stdout)
     return match is None or bool({"all", "jobs"}.intersection(match.group(1).split(",")))
 
@@ -194,7 +194,7 @@ def _node(line: str, result: Result) -> Node:
 
 
 def _counts_threads(processors: int, shape: str) -> bool:
-    """Whether Slurm counts each hardware thread of this node: `shape` is sockets:cores:threads."""
+    """Return whether Slurm counts each hardware thread of this node: `shape` is sockets:cores:threads."""
     numbers = [int(number) for number in re.findall(r"\d+", shape)]
     if len(numbers) != 3 or numbers[2] == 1:
         return False
@@ -256,7 +256,7 @@ def _free_to_all(cluster: BatchSettings, nodes: List[Node], near: Set[str]) -> L
 
 
 def _starts(node: Node, harmless: FrozenSet[str]) -> bool:
-    """Whether a job can start on the node through this partition. `harmless` are the flags that it may have."""
+    """Return whether a job can start on the node through this partition. `harmless` are the flags that it may have."""
     return node.up and not node.full and bool(_USABLE & node.flags) and not node.flags - _USABLE - harmless
 
 
@@ -303,7 +303,7 @@ def _running(held: List[Job], ours: List[Node]) -> int:
 
 
 def _wants_now(job: Job, near: Set[str]) -> bool:
-    """Whether a waiting job wants processors of ours now: it is not held, dependent, limited or postponed."""
+    """Return whether a waiting job wants processors of ours now: it is not held, dependent, limited or postponed."""
     return job.reason in WAITS_FOR_RESOURCES and bool(near.intersection(job.partitions))
 
 

@@ -89,7 +89,7 @@ _RESERVATION_DELETED = re.compile(r"reservation[ _]\S+[ _](was[ _])?deleted", re
 
 
 def holds(reason: str) -> bool:
-    """Whether a pending job with this reason waits until somebody releases it."""
+    """Return whether a pending job with this reason waits until somebody releases it."""
     return _HELD.search(reason) is not None
 
 

@@ -70,14 +70,14 @@ def _is_account(text: str) -> bool:
 
 
 def _is_users(cluster: BatchSettings, text: str) -> bool:
-    """Whether it is an association of the user, in all partitions or in the queue."""
+    """Return whether the association is one of the user, in all partitions or in the queue."""
     partition = _field(text, "Partition")
     named = _field(text, "UserName").partition("(")[0] == cluster.user
     return named and (not partition or partition in (cluster.queue or "").split(","))
 
 
 def _is_clusters(cluster: BatchSettings, text: str) -> bool:
-    """Whether it is the association of the account in the grid file, else of the user's default account."""
+    """Return whether the association is that of the account in the grid file, else of the user's default account."""
     return _field(text, "Account") == cluster.account if cluster.account else _field(text, "DefAssoc") == "Yes"
 
 

@@ -14,12 +14,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def is_tag(name: str) -> bool:
-    """Whether a batch job of this name could be one of koalapy's, of whichever store."""
+    """Return whether a batch job of this name could be one of koalapy's, of whichever store."""
     return _TAG.match(name) is not None
 
 
 def is_launcher(name: str) -> bool:
-    """Whether a batch job of this name is a pilot in which a sweep's Launcher runs, of whichever store.
+    """Return whether a batch job of this name is a pilot in which a sweep's Launcher runs, of whichever store.
 
     Such pilots have a quarter of the ids of jobs (see koalapy.model.identity). The first character after the store's
     shows the quarter; those above are of pilots that hold nodes for other owners.

@@ -93,14 +93,14 @@ def cache_seconds(result: Result) -> float:
 
 
 def _hides(result: Result) -> bool:
-    """Whether `qstat -B -f` shows that only an administrator sees others' jobs, which is Torque's default."""
+    """Return whether `qstat -B -f` shows that only an administrator sees others' jobs, which is Torque's default."""
     setting = re.search(r"^\s*query_other_jobs = (\w+)", result.stdout, re.MULTILINE)
     torques = re.search(r"^\s*pbs_version = ", result.stdout, re.MULTILINE)
     return setting.group(1).lower() not in ("true", "1") if setting else torques is not None
 
 
 def _hidden(nodes: Result, every: List[Job]) -> bool:
-    """Whether a node names a job that no list shows, or Slurm reports a node in use on which no job is listed."""
+    """Return whether a node names a job that no list shows, or Slurm reports one in use without a listed job."""
     listed = {job.status.batch_id.partition(".")[0] for job in every}
     records_of = pbs_records.nodes(nodes)
     running = {number for each in records_of for number in re.findall(r"/(\d+)", word(each, "jobs"))}

@@ -27,7 +27,7 @@ def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) ->
 
 
 def _is_slurm(environment: Mapping[str, str]) -> bool:
-    """Whether Slurm runs the job, in whose environment SLURM_JOB_NODELIST is always set.
+    """Return whether Slurm runs the job, in whose environment SLURM_JOB_NODELIST is always set.
 
     Slurm sets PBS_* only with its plugin spank_pbs, and never PBS_NODEFILE.
     """

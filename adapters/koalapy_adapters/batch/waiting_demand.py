@@ -27,7 +27,7 @@ class WaitingJob(NamedTuple):
 
 
 def counts(cluster: BatchSettings, user: str, name: str) -> bool:
-    """Whether a waiting job of this user and name is local demand, for which sweeps leave processors idle.
+    """Return whether a waiting job of this user and name is local demand, for which sweeps leave processors idle.
 
     Launchers are not, nor are jobs of the store that asks. Without `cluster.instance`, no tagged job of this user is.
     """

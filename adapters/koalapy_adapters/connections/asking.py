@@ -27,7 +27,7 @@ class Asker(Protocol):
     """Passes questions on to a person."""
 
     def present(self) -> bool:
-        """Whether a person is there. If not, no login method that asks is begun: it might ring a telephone."""
+        """Return whether a person is there. If not, no login method that asks is begun: it might ring a telephone."""
         ...
 
     def ask(self, question: Question) -> Sequence[str]:

@@ -91,7 +91,7 @@ def refuse(found):
 
 
 def whole(path, digest):
-    """Whether the file exists, has the digest (sha256 in hex), and can be changed by nobody else."""
+    """Return whether the file exists, has the digest (sha256 in hex), and can be changed by nobody else."""
     try:
         with open(path, "rb") as file:
             found = os.fstat(file.fileno())

@@ -76,11 +76,14 @@ class Remembering(Connection, Protocol):
 
     @property
     def asked(self) -> bool:
-        """Whether a person had to answer a question for the last login. Such a connection is not given up lightly."""
+        """Return whether a person had to answer a question for the last login.
+
+        Such a connection is not given up lightly.
+        """
         ...
 
     def reachable(self, timeout_s: float) -> bool | None:
-        """Whether the other side could be reached now, without a login; None if that is unknown."""
+        """Return whether the other side could be reached now, without a login; None if that is unknown."""
         ...
 
 

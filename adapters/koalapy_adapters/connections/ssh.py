@@ -48,7 +48,10 @@ class SshConnection:
 
     @property
     def asked(self) -> bool:
-        """Whether a person had to answer a question for the last login. Such a connection is not given up lightly."""
+        """Return whether a person had to answer a question for the last login.
+
+        Such a connection is not given up lightly.
+        """
         return self._last is not None and self._last.asked
 
     def open(self, shell_command: str, stderr: Lines) -> Channel:
@@ -63,7 +66,7 @@ class SshConnection:
         return channel
 
     def reachable(self, timeout_s: float) -> bool | None:
-        """Whether the server that was logged in to last can be reached now; None if that is unknown."""
+        """Return whether the server that was logged in to last can be reached now; None if that is unknown."""
         if self._last is None or self._last.address is None:
             return None
         return answers(self._last.address, timeout_s)

@@ -95,7 +95,7 @@ def _lines(file: str, required: bool) -> Iterator[tuple[str, HostKey]]:
 
 
 def _matches(patterns: str, name: str) -> bool:
-    """Whether the patterns match the name: one hashed name, or patterns with `*` and `?`.
+    """Return whether the patterns match the name: one hashed name, or patterns with `*` and `?`.
 
     One with `!` excludes the name.
     """
@@ -108,12 +108,12 @@ def _matches(patterns: str, name: str) -> bool:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Whether one pattern matches the name. Its brackets are those of `[host]:port`."""
+    """Return whether one pattern matches the name. Its brackets are those of `[host]:port`."""
     return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
 def _is_hash_of(text: str, name: str) -> bool:
-    """Whether the text is a hash of the name, in the form |1|SALT|HMAC-SHA1."""
+    """Return whether the text is a hash of the name, in the form |1|SALT|HMAC-SHA1."""
     try:
         _, version, salt, digest = text.split("|")
         wanted = base64.b64decode(digest)

@@ -118,7 +118,7 @@ def _certified(key: paramiko.PKey, certificates: list[PublicBlob]) -> Iterator[p
 
 
 def _certifies(certificate: bytes, key: bytes) -> bool:
-    """Whether the certificate is for the key.
+    """Return whether the certificate is for the key.
 
     A certificate holds its kind, a nonce, and then the fields of its public key (OpenSSH's PROTOCOL.certkeys).
     """

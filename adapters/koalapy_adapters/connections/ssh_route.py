@@ -64,7 +64,7 @@ def log_in_to(given: Given, asker: Asker, stderr: Lines, depth: int = 0) -> Rout
 
 
 def answers(address: Address, timeout_s: float) -> bool:
-    """Whether an SSH server answers at the address within `timeout_s`, without a login."""
+    """Return whether an SSH server answers at the address within `timeout_s`, without a login."""
     try:
         plug, _ = dialling.dial([address], timeout_s)
     except OSError:

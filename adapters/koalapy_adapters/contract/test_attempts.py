@@ -213,7 +213,7 @@ def silent(live: Live, tag: str) -> None:
 
 
 def is_over(message: object, tag: str) -> bool:
-    """Whether the message reports the attempt's end, from the wrapper or from the batch system."""
+    """Return whether the message reports the attempt's end, from the wrapper or from the batch system."""
     ended = isinstance(message, Report) and message.phase == "ended"
     seen = isinstance(message, BatchStatus) and message.state == "ended"
     return (ended or seen) and message.tag == tag  # type: ignore[attr-defined]

@@ -59,20 +59,20 @@ def cuts(text: str) -> list[int]:
 
 
 def within(answer: Json, whole: Json) -> bool:
-    """Whether the answer is an error with a reason, or claims nothing that the whole answer does not."""
+    """Return whether the answer is an error with a reason, or claims nothing that the whole answer does not."""
     if "value" not in answer:
         return not broken(answer)
     return "value" in whole and _claims_no_more(answer["value"], whole["value"])
 
 
 def broken(answer: Json) -> bool:
-    """Whether the dialect raised an unexpected error, or ran a command that was not recorded."""
+    """Return whether the dialect raised an unexpected error, or ran a command that was not recorded."""
     error = answer.get("error") or answer.get("doubt") or {}
     return error.get("code") == "dialect_broken"
 
 
 def harmless(recording: Recording, answer: Json) -> bool:
-    """Whether the answer is of a look, check or cancel, and claims no more than the recorded one."""
+    """Return whether the answer is of a look, check or cancel, and claims no more than the recorded one."""
     return recording.data["call"] in ("look", "check", "cancel") and within(answer, recording.data["answer"])
 
 
@@ -91,7 +91,7 @@ def _claims_no_more(value: Any, whole: Any) -> bool:
 
 
 def _offers_no_more(value: Json, whole: Json) -> bool:
-    """Whether a capacity offers no more.
+    """Return whether a capacity offers no more.
 
     Jobs that are cut off count as others': their processors are taken either way.
     """

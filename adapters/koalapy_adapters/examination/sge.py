@@ -180,7 +180,7 @@ def _closed(own: List[Any]) -> str:
 
 
 def _serves(environment: Environment) -> bool:
-    """Whether a job in the environment can start processes on all its nodes."""
+    """Return whether a job in the environment can start processes on all its nodes."""
     return environment.controls or environment.rule == _ONE_HOST
 
 

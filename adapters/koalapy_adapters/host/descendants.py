@@ -81,7 +81,7 @@ def parent_of(pid: int) -> int:
 
 
 def runs(pid: int, word: bytes) -> bool:
-    """Whether the word is one of the process's arguments."""
+    """Return whether the word is one of the process's arguments."""
     try:
         with open("/proc/%d/cmdline" % pid, "rb") as file:
             return word in file.read().split(b"\0")
@@ -90,7 +90,7 @@ def runs(pid: int, word: bytes) -> bool:
 
 
 def has_variable(pid: int, name: str) -> bool:
-    """Whether the process was started with this variable in its environment. False if that cannot be read."""
+    """Return whether the process was started with this variable in its environment. False if that cannot be read."""
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
             return b"\0" + name.encode() + b"=" in b"\0" + file.read()
@@ -99,7 +99,7 @@ def has_variable(pid: int, name: str) -> bool:
 
 
 def ignores(pid: int, number: int) -> bool:
-    """Whether the process ignores this signal (proc(5), SigIgn). False if that cannot be read."""
+    """Return whether the process ignores this signal (proc(5), SigIgn). False if that cannot be read."""
     try:
         with open("/proc/%d/status" % pid, "rb") as file:
             for line in file:
@@ -111,7 +111,7 @@ def ignores(pid: int, number: int) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether this process is stopped by a signal such as SIGSTOP."""
+    """Return whether this process is stopped by a signal such as SIGSTOP."""
     fields = _stat(pid)
     return fields is not None and fields[0] == "T"
 

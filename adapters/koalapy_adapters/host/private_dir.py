@@ -64,7 +64,7 @@ def _is_abandoned(path: str, now: float) -> bool:
 
 
 def _is_listened_on(path: str) -> bool:
-    """Whether the file is a socket on which a process listens. Raises OSError if that is unknown."""
+    """Return whether the file is a socket on which a process listens. Raises OSError if that is unknown."""
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -123,5 +123,5 @@ def _look(path: str) -> str:
 
 
 def _is_below(path: str, place: str) -> bool:
-    """Whether the path is this place, or in it."""
+    """Return whether the path is this place, or in it."""
     return path == place or path.startswith(place.rstrip("/") + "/")

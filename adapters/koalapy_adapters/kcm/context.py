@@ -84,7 +84,7 @@ class KcmContext:
 
     @property
     def ready(self) -> bool:
-        """Whether attempts can be prepared and the batch system answered."""
+        """Return whether attempts can be prepared and the batch system answered."""
         return self._prerequisites.ready
 
     async def welcome(self) -> Welcome:

@@ -50,7 +50,7 @@ class Prerequisites:
 
     @property
     def ready(self) -> bool:
-        """Whether attempts can be prepared and the batch system answered."""
+        """Return whether attempts can be prepared and the batch system answered."""
         return self._operations.pushed is not None and self.description is not None
 
     def seek(self, addresses: Addresses, port: int) -> Optional[BatchError]:

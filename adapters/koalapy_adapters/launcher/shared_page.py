@@ -35,7 +35,7 @@ class Pages:
 
     @property
     def probation(self) -> bool:
-        """Whether failures at once are no results yet."""
+        """Return whether failures at once are no results yet."""
         return bool(self._memory[self._probation])
 
     def end_probation(self) -> None:

@@ -260,7 +260,7 @@ def _sweep() -> None:
 
 
 def _lives(pid: int) -> bool:
-    """Whether this child still runs. If not, its status can still be read."""
+    """Return whether this child still runs. If not, its status can still be read."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except ChildProcessError:

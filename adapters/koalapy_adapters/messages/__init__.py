@@ -68,5 +68,5 @@ def read(kind: Type[Any], data: Any) -> Any:
 
 
 def is_sound(message: Any) -> bool:
-    """Whether the other side would take this message of this side's own."""
+    """Return whether the other side would take this message of this side's own."""
     return passes(ALL[_NAMES[type(message)]], message._asdict())

@@ -366,7 +366,7 @@ def _placed(table: _Table, data: Any, error: MessageError) -> MessageError:
 
 
 def passes(check: Check, value: Any) -> bool:
-    """Whether the value passes the check."""
+    """Return whether the value passes the check."""
     try:
         check(value)
     except MessageError:

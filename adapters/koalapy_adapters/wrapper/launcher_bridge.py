@@ -80,7 +80,7 @@ class LauncherBridge:
             self._read()
 
     def _read(self) -> bool:
-        """Whether there was something."""
+        """Return whether there was something."""
         assert self._launcher is not None
         try:
             data = self._launcher.recv(1 << 18)

@@ -232,7 +232,7 @@ class Machine:
 
     @property
     def _is_ending(self) -> bool:
-        """Whether the ending is decided, or about to be."""
+        """Return whether the ending is decided, or about to be."""
         return bool(self._report.ending) or self._supposed is not None
 
     def _advance(self, now: int) -> List[Any]:

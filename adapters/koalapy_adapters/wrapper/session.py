@@ -199,7 +199,7 @@ class WrapperSession:
 
     @property
     def is_in_contact(self) -> bool:
-        """Whether its relay has let it in."""
+        """Return whether the relay has let the wrapper in."""
         return self._relay.is_in
 
     @property

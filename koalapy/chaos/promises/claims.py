@@ -181,12 +181,12 @@ def _rank(job: Job) -> tuple[int, int]:
 
 
 def is_matched(job: Job) -> bool:
-    """Whether the clusters that the job may have depend on its requirements, or their order on its rank."""
+    """Return whether the clusters that the job may have depend on its requirements, or their order on its rank."""
     return any(each.requirements or each.rank or each.spread for each in job.request.components)
 
 
 def may_be_too_large(job: Job, clusters: Iterable[KnownCluster]) -> bool:
-    """Whether the job may be too large for all these clusters, while some of their nodes are down.
+    """Return whether the job may be too large for all these clusters, while some of their nodes are down.
 
     One whose components communicate needs clusters of one network, which those that it names must be in.
     """
@@ -207,13 +207,13 @@ def may_be_too_large(job: Job, clusters: Iterable[KnownCluster]) -> bool:
 
 
 def _is_short(components: Sequence[ComponentRequest], totals: Mapping[str, int]) -> bool:
-    """Whether the components ask for more than half of the clusters' processors, or the largest of half of one's."""
+    """Return whether the components ask for more than half of all processors, or the largest half of a cluster's."""
     asked = [each.processors for each in components]
     return max(asked) > max(totals.values(), default=0) // 2 or sum(asked) > sum(totals.values()) // 2
 
 
 def _stalled(job: Job, usable: Mapping[str, KnownCluster], now: Instant) -> bool:
-    """Whether the job waits for a cluster, not for processors."""
+    """Return whether the job waits for a cluster, not for processors."""
     left = usable.keys() - {name for name, until in job.excluded if now < until}
     needed = {each.cluster for each in job.request.components if each.cluster and not each.optional}
     return not left or bool(needed - left)

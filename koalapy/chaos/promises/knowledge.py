@@ -31,7 +31,10 @@ class KnownCluster:
     met: bool = False
 
     def usable(self, now: Instant) -> bool:
-        """Whether claims may go there: it is not drained, its measurement not too old. `now` is koalad's clock."""
+        """Return whether claims may go to the cluster: it is not drained, and its measurement is recent.
+
+        `now` is koalad's clock.
+        """
         return (
             not self.settings.draining
             and self.answers

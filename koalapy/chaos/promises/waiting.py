@@ -88,7 +88,7 @@ class Waiting:
                 return
 
     def _may_queue(self, job: Job, usable: Mapping[str, int], queues: Mapping[str, int], decided: Decided) -> bool:
-        """Whether the job has waited long enough for batch queues, and their backlogs have room for all of it."""
+        """Return whether the job has waited long enough for batch queues, and their backlogs have room for it."""
         if job.request.when_busy is not WhenBusy.QUEUE or job.waiting_since is None:
             return False
         waits = 0 if job.request.pilot is not None else decided.engine.settings.queue_after
@@ -96,7 +96,7 @@ class Waiting:
         return patient and self._fits_on(job, {name: queues[name] for name in usable}, decided)
 
     def _fits_on(self, job: Job, room: Mapping[str, int], decided: Decided) -> bool:
-        """Whether all needed components fit into these processors of one network, however a policy places them.
+        """Return whether all needed components fit into these processors of one network, however a policy places them.
 
         A component names its cluster or goes to any cluster with room, the largest component first.
         """
@@ -124,7 +124,7 @@ def _placeable(
     taken: Callable[[str, ComponentRequest], int],
     apart: Collection[str],
 ) -> bool:
-    """Whether each component has room in its turn, whatever the places of those before it.
+    """Return whether each component has room in its turn, whatever the places of those before it.
 
     `apart`: clusters that take only components that name them.
     """
@@ -147,6 +147,6 @@ def _excluded(job: Job, cluster: str, now: Instant) -> bool:
 
 
 def _stalled(job: Job, idle: Mapping[str, int]) -> bool:
-    """Whether the job waits for a cluster, not for processors."""
+    """Return whether the job waits for a cluster, not for processors."""
     named = {each.cluster for each in job.request.components if each.cluster and not each.optional}
     return not idle or not named <= idle.keys()

@@ -42,7 +42,7 @@ class ReplayCluster:
 
     @property
     def waits(self) -> bool:
-        """Whether a batch job waits because it does not fit."""
+        """Return whether a batch job waits because it does not fit."""
         return bool(self._queue)
 
     def connected(self) -> Event:

@@ -40,7 +40,7 @@ class TraceJob:
 
     @property
     def ran(self) -> bool:
-        """Whether the job can be run again: it took processors for a known time."""
+        """Return whether the job can be run again: it took processors for a known time."""
         return self.runtime is not None and self.processors > 0
 
 

@@ -307,7 +307,7 @@ def _advised(job: JobId, reason: Reason) -> Reason:
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Whether the error may pass, such as a cluster or shared directory out of reach.
+    """Return whether the error may pass, such as a cluster or shared directory out of reach.
 
     Then the output is assumed to be there.
     """

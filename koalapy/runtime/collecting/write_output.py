@@ -60,7 +60,7 @@ class OutputDirectories:
             os.close(self._open.popitem()[1])
 
     def is_there(self, item: Item) -> bool:
-        """Whether the file was brought before. Like rsync, this compares size and time."""
+        """Return whether the file was brought before. Like rsync, this compares size and time."""
         try:
             status = os.lstat(_name(item), dir_fd=self.directory(_parent(item)))
         except OSError:
@@ -367,7 +367,10 @@ class Small:
 
 
 def _is_ours(status: os.stat_result) -> bool:
-    """Whether it is a regular file of this user without another hard link. Any other file may be in use elsewhere."""
+    """Return whether the file is a regular one of this user without another hard link.
+
+    Any other file may be in use elsewhere.
+    """
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink == 1
 
 

@@ -153,7 +153,7 @@ def clean_unknown(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
 
 
 def _is_old(tag: UnknownTag, age_s: float) -> bool:
-    """Whether the tag is an old one of this store, without a batch job or a wrapper that may run.
+    """Return whether the tag is an old one of this store, without a batch job or a wrapper that may run.
 
     Tags of other stores may be live jobs.
     """

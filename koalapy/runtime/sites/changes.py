@@ -43,7 +43,7 @@ class SiteChanges:
         }
 
     def is_of_file(self, name: str) -> bool:
-        """Whether the grid file has this neighbour."""
+        """Return whether the grid file has this neighbour."""
         return name in self._file.neighbours
 
     def invitation(self, guest: str, relation: Relation, url: str | None = None) -> Invitation:

@@ -298,10 +298,10 @@ def megabytes(size: int) -> str:
 
 
 def lost(error: KoalaError) -> bool:
-    """Whether the error means that the link is lost. Then the work is begun again over the next session."""
+    """Return whether the error means that the link is lost. Then the work is begun again over the next session."""
     return isinstance(error, TransientError) and not isinstance(error, RefusedError) and not is_stalled(error)
 
 
 def is_stalled(error: KoalaError) -> bool:
-    """Whether the error means that the cluster takes nothing, though the link is up."""
+    """Return whether the error means that the cluster takes nothing, though the link is up."""
     return error.reason.code == "stalled"

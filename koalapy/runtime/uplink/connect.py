@@ -47,7 +47,7 @@ def connection_of(cluster: Cluster, asker: Asker | None = None) -> Connection:
 
 
 def may_ask(cluster: Cluster) -> bool:
-    """Whether a login there can ask a person something that koalad passes on."""
+    """Return whether a login there can ask a person something that koalad passes on."""
     return isinstance(cluster.connection, Ssh)
 
 

@@ -21,7 +21,7 @@ class SimAgents:
 
     @property
     def running(self) -> bool:
-        """Whether something of the program is left anywhere."""
+        """Return whether something of the program is left anywhere."""
         return any(agent.running for agent in self._agents.values())
 
     def add(self, agent: SimAgent) -> None:

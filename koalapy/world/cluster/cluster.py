@@ -143,7 +143,7 @@ class SimCluster:
 
     @property
     def reachable(self) -> bool:
-        """Whether koalad's machine reaches the head node."""
+        """Return whether koalad's machine reaches the head node."""
         return not self.dead and self.head.reachable and self._agenda.now >= self._out_of_reach_until
 
     @property
@@ -170,7 +170,7 @@ class SimCluster:
         self._kcms, self._wrappers = self.kcms, self.wrappers
 
     def is_ours(self, job: SimBatchJob) -> bool:
-        """Whether it came by a KCM."""
+        """Return whether the batch job came by a KCM."""
         return not self.local_load.owns(job)
 
     def foreign_job(self, name: str, processors: int, duration: Duration) -> SimBatchJob:

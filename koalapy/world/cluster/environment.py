@@ -50,7 +50,7 @@ class Environment:
 
     @property
     def reaches_relay(self) -> bool:
-        """Whether compute nodes reach the head node."""
+        """Return whether compute nodes reach the head node."""
         return self.head.reachable and self.agenda.now >= self.relay_cut_until
 
     def cut_relay(self, duration: Duration) -> None:

@@ -86,7 +86,7 @@ class SharedDirectory:
         self.spoiled.clear()
 
     def spoils(self, path: str) -> bool:
-        """Whether what is written there becomes unreadable; once."""
+        """Return whether what is written there becomes unreadable; once."""
         parts = path.split("/")
         if len(parts) < 2 or not parts[-1].startswith("record.json") or parts[-2] not in self.spoiled:
             return False

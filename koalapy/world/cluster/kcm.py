@@ -64,7 +64,7 @@ class SimKcm(Process):
 
     @property
     def serves(self) -> bool:
-        """Whether wrappers find its relay."""
+        """Return whether wrappers find its relay."""
         return self.alive and self._context is not None and self._context.prerequisites.ready
 
     def has(self, tag: str) -> bool:

@@ -101,12 +101,12 @@ class SimWrapper(Process):
 
     @property
     def quiet(self) -> bool:
-        """Whether none of its processes is left on any node."""
+        """Return whether none of its processes is left on any node."""
         return not self.alive and not self._agents.running
 
     @property
     def seeks_contact(self) -> bool:
-        """Whether it should be in contact with its relay: it works, and its node reaches the head node."""
+        """Return whether the wrapper should be in contact with its relay: it works, and its node reaches the head."""
         return self.alive and self._begun and self.node.reachable and not self._session.has_left
 
     @property

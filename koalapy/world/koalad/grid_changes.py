@@ -45,7 +45,7 @@ class Host(Protocol):
 
     @property
     def takes_requests(self) -> bool:
-        """Whether koalad takes a user's request now."""
+        """Return whether koalad takes a user's request now."""
         ...
 
     def link(self, name: str) -> Uplink:
@@ -219,7 +219,7 @@ class SimGrid:
 
     @property
     def _may_begin(self) -> bool:
-        """Whether koalad takes a request, and makes no other change."""
+        """Return whether koalad takes a request, and makes no other change."""
         return self._host.takes_requests and not self._machine.is_changing
 
     @property

@@ -286,7 +286,7 @@ class SimKoalad:
 
     @property
     def takes_requests(self) -> bool:
-        """Whether koalad runs, is awake, and can record something new."""
+        """Return whether koalad runs, is awake, and can record something new."""
         return self.process is not None and self.alive and not self.process.stuck and not self.asleep
 
     def _made(self, request: Request, key: str) -> Callable[[Step], None]:
@@ -363,7 +363,7 @@ class SimKoalad:
 
     @property
     def quiescent(self) -> bool:
-        """Whether koalad runs, and has nothing to do or to wait for."""
+        """Return whether koalad runs, and has nothing to do or to wait for."""
         process = self.process
         if process is None or not self.alive or self.asleep or process.stuck or process.inbox or process.collecting:
             return False

@@ -223,7 +223,7 @@ class KoaladProcess:
 
     @property
     def answers(self) -> bool:
-        """Whether the engine has nothing that is not committed."""
+        """Return whether the engine has nothing that is not committed."""
         return not self.stuck
 
     def reach_leases(self) -> None:

@@ -59,7 +59,7 @@ class Around(Protocol):
 
     @property
     def answers(self) -> bool:
-        """Whether the engine has nothing that is not committed."""
+        """Return whether the engine has nothing that is not committed."""
         ...
 
     def now(self) -> Instant: ...

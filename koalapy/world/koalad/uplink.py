@@ -54,7 +54,7 @@ class Outside(Protocol):
 
     @property
     def reachable(self) -> bool:
-        """Whether koalad's host reaches the head node."""
+        """Return whether koalad's host reaches the head node."""
         ...
 
     def login(self, end: End) -> None:
@@ -108,7 +108,7 @@ class Uplink:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a session that takes commands."""
+        """Return whether there is a session that takes commands."""
         return self._machine.state is State.OPEN
 
     def start(self) -> None:

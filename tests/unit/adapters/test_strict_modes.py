@@ -289,7 +289,7 @@ def test_a_file_that_another_user_left_is_not_run(place: Path) -> None:
 
 
 def test_a_directory_that_its_owner_may_not_write(place: Path) -> None:
-    """Whether `bin` is there or not."""
+    """Return whether `bin` is there or not."""
     shared = owned(place / "k", ALICE, 0o755, ALICE)
     for _ in range(2):
         shared.chmod(0o555)

@@ -52,7 +52,7 @@ def drain(play: Play, name: str, draining: bool = True) -> list[Command]:
 
 
 def names_in(value: Any, seen: dict[int, None] | None = None) -> bool:
-    """Whether the name `alpha` is in the value, or in anything that it holds."""
+    """Return whether the name `alpha` is in the value, or in anything that it holds."""
     seen = {} if seen is None else seen
     if isinstance(value, str):
         return value == "alpha"

@@ -18,7 +18,7 @@ TREE = Path("/x")
 
 
 def are_together(grid_side: Path, cluster_side: Path, tree: Path) -> bool:
-    """Whether the two packages with these directories are both of this tree, or both of one installation."""
+    """Return whether the two packages with these directories are both of this tree, or both of one installation."""
     if grid_side == tree / "koalapy":
         return cluster_side == tree / "adapters" / "koalapy_adapters"
     return grid_side.parent == cluster_side.parent

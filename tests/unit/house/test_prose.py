@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PACKAGES = (ROOT / "koalapy", ROOT / "adapters" / "koalapy_adapters")
 FRAGMENTS = frozenset({"Of", "So", "Those", "Whoever", "Whatever", "What", "Whose", "Whom", "Nobody", "None"})
+NO_NOUN = re.compile(r"Whether\b|Return whether (?:its?|they|their|he|his|she|her)\b")  # of a function
 LONGEST_SENTENCE = 25  # words; a colon or a semicolon ends a sentence too
 VERBS = "tell tells telling told hear hears heard say says saying said speak speaks spoke talk talks talking"
 IMAGES = "owe owes owed owing heed heeds heeded hungry believe believes believed"
@@ -57,7 +58,7 @@ def words(sentence: str) -> list[str]:
 
 
 def raises(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether the function's own lines raise an error that leaves it, without its nested functions."""
+    """Return whether the function's own lines raise an error that leaves it, without its nested functions."""
 
     def walk(statements: list[ast.stmt], caught: bool) -> bool:
         for each in statements:
@@ -84,7 +85,7 @@ def raises(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def is_command(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether it is a command of the command line: its docstring is its help, and its errors become messages."""
+    """Return whether the function is a command: its docstring is its help, and its errors become messages."""
     decorators = [each.func if isinstance(each, ast.Call) else each for each in node.decorator_list]
     return any(isinstance(each, ast.Attribute) and each.attr == "command" for each in decorators)
 
@@ -110,6 +111,8 @@ def faults_of(source: str) -> Iterator[tuple[int, str]]:
         first = re.match(r"\w+", text)
         if first and first.group() in FRAGMENTS:
             yield line, f"begins with {first.group()!r}: {text.splitlines()[0]}"
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and NO_NOUN.match(text):
+            yield line, f"lacks its noun or `Return`: {text.splitlines()[0]}"
         for sentence in sentences(text):
             if len(words(sentence)) > LONGEST_SENTENCE:
                 yield line, f"has a sentence of {len(words(sentence))} words: {' '.join(sentence.split())}"
@@ -241,6 +244,8 @@ def test_tests_are_not_named_by_verbs_of_speech() -> None:
         ('"""Of results."""', "begins with 'Of'"),
         ('"""A module."""\ndef f():\n    """What is left."""', "begins with 'What'"),
         ('"""' + "word " * 26 + '."""', "sentence of 26 words"),
+        ('def f():\n    """Whether the job came by a KCM."""', "lacks its noun or `Return`"),
+        ('def f():\n    """Return whether it came by a KCM."""', "lacks its noun or `Return`"),
         ("def f():\n    raise ValueError()", "no `Raises`"),
         ("class A:\n    def f(self):\n        if self:\n            raise ValueError()", "no `Raises`"),
         (
@@ -248,7 +253,7 @@ def test_tests_are_not_named_by_verbs_of_speech() -> None:
             "no `Raises`",
         ),
     ],
-    ids=["of", "what", "long", "raises", "method", "translated"],
+    ids=["of", "what", "long", "whether", "noun", "raises", "method", "translated"],
 )
 def test_a_breach_is_found(source: str, complaint: str) -> None:
     assert any(complaint in fault for _, fault in faults_of(source))

@@ -83,7 +83,7 @@ def delivered(reaction: Reaction) -> tuple[Delivery, ...]:
 
 
 def reported(dialogue: KcmConversation, number: int) -> bool:
-    """Whether the event of this number is delivered, and to be acknowledged by it."""
+    """Return whether the event of this number is delivered, and to be acknowledged by it."""
     deliveries = delivered(dialogue.received(NOW, event_of(number)))
     assert all(each.acknowledge == ("vu", EPOCH, number) for each in deliveries)
     return bool(deliveries)

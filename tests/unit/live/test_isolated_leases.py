@@ -49,7 +49,7 @@ def home_of_lender(place: Path) -> Path:
 
 
 def namespaces_of_others() -> bool:
-    """Whether a user without privileges can make user namespaces here."""
+    """Return whether a user without privileges can make user namespaces here."""
     command = ["setpriv", "--reuid", str(LENDER), "--clear-groups", "unshare", "--user", "true"]
     return os.getuid() == 0 and subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
 

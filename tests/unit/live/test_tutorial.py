@@ -127,7 +127,7 @@ def comparable(lines: list[str], place: Path) -> list[str]:
 
 
 def shows(printed: list[str], wanted: list[str]) -> bool:
-    """Whether all lines are as wanted, where … stands for any lines, or for the rest of one."""
+    """Return whether all lines are as wanted, where … stands for any lines, or for the rest of one."""
     pattern = "".join(
         "(.*\n)*" if line == LEFT_OUT else re.escape(line).replace(re.escape(LEFT_OUT), ".*") + "\n" for line in wanted
     )

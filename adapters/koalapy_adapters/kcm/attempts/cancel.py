@@ -305,7 +305,7 @@ def _forget_cleaned(attempt: Attempt) -> List[Any]:
 
 
 def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:
-    """Whether an attempt that the queue does not list can do nothing any more."""
+    """Return whether an attempt that the queue does not list can do nothing any more."""
     if end.void:
         return True
     several = attempt.doubtful or not attempt.undoubted
@@ -321,7 +321,9 @@ def _harmless(core: Core, now: int, attempt: Attempt, end: Ending) -> bool:
 
 
 def _ended(attempt: Attempt, status: JobStatus) -> bool:
-    """Whether the batch system knows that nothing runs. A node that is cut off runs on, whatever its server decides.
+    """Return whether the batch system knows that nothing runs.
+
+    A node that is cut off runs on, whatever its server decides.
 
     It knows nothing of what it lost. It may report that a job was to end, by a cancel or preemption, at its walltime or
     a restart, without having reached the node: used if the connection of the wrapper that won the claim was closed from

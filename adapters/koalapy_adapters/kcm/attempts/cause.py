@@ -22,7 +22,7 @@ _SIGNALLED = failure_texts.SIGNALLED["code"]
 
 
 def is_open(core: Core, attempt: Attempt, report: Report) -> bool:
-    """Whether the batch system may know better than this report who ended the attempt.
+    """Return whether the batch system may know better than this report who ended the attempt.
 
     koalad knows what it ends itself. A Launcher is replaced whoever ended it. koalapy's own queue knows no more.
     """

@@ -85,11 +85,11 @@ class Machine:
         return min((at for at in dues if at is not None), default=None)
 
     def has_ended(self, tag: str) -> bool:
-        """Whether nothing more is to be expected of this attempt."""
+        """Return whether nothing more is to be expected of this attempt."""
         return monitor.has_ended(self._core.attempts.get(tag))
 
     def is_suspended(self, tag: str) -> bool:
-        """Whether the batch system has suspended this attempt, as it was seen last."""
+        """Return whether the batch system has suspended this attempt, as it was seen last."""
         return monitor.is_suspended(self._core.attempts.get(tag))
 
     def _set_timers(self, tags: Iterable[str]) -> None:

@@ -161,14 +161,14 @@ def tick(core: Core, now: int, attempt: Attempt) -> List[Any]:
 
 
 def has_ended(attempt: Optional[Attempt]) -> bool:
-    """Whether nothing more is to be expected of it, by all that is known."""
+    """Return whether nothing more is to be expected of it, by all that is known."""
     if attempt is None or attempt.ended or attempt.cleaned_up or attempt.stage is Stage.OUT:
         return True
     return attempt.seen is not None and attempt.seen.state in (ENDED, MISSING)
 
 
 def is_suspended(attempt: Optional[Attempt]) -> bool:
-    """Whether it is suspended, and nothing shows since that it has ended."""
+    """Return whether the attempt is suspended, and nothing shows since that it has ended."""
     if attempt is None or attempt.seen is None or attempt.unrecorded_end is not None:
         return False
     return attempt.seen.state == SUSPENDED
@@ -294,7 +294,7 @@ def _batch_seen(now: int, attempt: Attempt, status: JobStatus) -> BatchStatus:
 
 
 def never_began(attempt: Attempt, status: JobStatus, inspection: DirectoryStatus) -> bool:
-    """Whether the batch job ended by itself before its wrapper took the start lock in its directory."""
+    """Return whether the batch job ended by itself before its wrapper took the start lock in its directory."""
     if attempt.ended or attempt.ending is not None or attempt.connected or status.state != ENDED:
         return False
     untouched = bool(inspection.directory) and not inspection.start_lock and inspection.record is None

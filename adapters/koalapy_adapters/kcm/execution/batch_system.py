@@ -185,7 +185,7 @@ class BatchSystem:
         return self._by_drmaa(batch_id, "release") or self._held(self._dialect.release_argv([batch_id]))
 
     def _by_drmaa(self, batch_id: str, action: str) -> bool:
-        """Whether it is done. If not, the command does it, or reports why it cannot."""
+        """Return whether the action is done. If not, the command does it, or reports why it cannot."""
         return self._drmaa is not None and self._drmaa.control(batch_id, action)
 
     def _held(self, argv: Optional[List[str]]) -> bool:
@@ -195,7 +195,7 @@ class BatchSystem:
 
     @property
     def has_queue_fingerprint(self) -> bool:
-        """Whether the dialect has a cheaper query than `capacity` that shows whether others wait."""
+        """Return whether the dialect has a cheaper query than `capacity` that shows whether others wait."""
         return hasattr(self._dialect, "queue_fingerprint_argv")
 
     def queue_fingerprint(self) -> Optional[List[str]]:

@@ -83,7 +83,7 @@ class Operations:
         self._jobs[action.tag] = (job, self._directories.prepare(component))
 
     def _chooses(self, tag: str) -> bool:
-        """Whether the parallel environment of this attempt is koalapy's to choose."""
+        """Return whether the parallel environment of this attempt is koalapy's to choose."""
         return is_launcher(tag) and self._config.launchers_environment is None
 
     def _look(self, action: do.Look) -> do.Looked:

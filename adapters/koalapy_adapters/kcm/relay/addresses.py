@@ -46,7 +46,7 @@ class Networks:
         self._networks = [_network(text) for text in (wanted or [*_PRIVATE, *own])]
 
     def answers(self, address: str) -> bool:
-        """Whether a connection from this address is answered."""
+        """Return whether a connection from this address is answered."""
         try:
             return any(_contains(network, _parsed(address)) for network in self._networks)
         except ValueError:
@@ -75,7 +75,7 @@ def own_addresses() -> List[Own]:
 
 
 def is_private_bridge(interface: str) -> bool:
-    """Whether it is a bridge that no network card is part of, as docker0 and virbr0 are."""
+    """Return whether the interface is a bridge that no network card is part of, as docker0 and virbr0 are."""
     base = os.path.join(_INTERFACES, interface)
     if not interface or not os.path.isdir(os.path.join(base, "bridge")):
         return False

@@ -187,7 +187,7 @@ class FileRelayServer:
     # ---- what is sent
 
     def _flush(self) -> bool:
-        """Whether anything was written. What has no room is kept, and so is all that would come after it."""
+        """Return whether anything was written. What has no room is kept, and so is all that would come after it."""
         written = False
         for client in self._clients.values():
             try:

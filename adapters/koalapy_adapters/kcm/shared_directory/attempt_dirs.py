@@ -168,7 +168,7 @@ class Directories:
             return None
 
     def other_version(self, tag: str) -> Optional[OtherVersion]:
-        """Whether the wrapper of this attempt of ours uses another relay protocol, by its own files; None if not.
+        """Return the other relay protocol of the wrapper of this attempt, by its own files; None if it uses ours.
 
         A program was released once there are `hosts`.
         """

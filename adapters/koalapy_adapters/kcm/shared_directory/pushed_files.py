@@ -104,7 +104,7 @@ def compiled_path(pushed: str) -> Optional[str]:
 
 
 def is_whole(path: str, files: Files = DISK) -> bool:
-    """Whether there is such a file, and every part of it is as it was written."""
+    """Return whether there is such a file, and every part of it is as it was written."""
     try:
         with zipfile.ZipFile(io.BytesIO(files.read(path))) as archive:
             return archive.testzip() is None

@@ -32,7 +32,7 @@ class Stage:
         return dict(_room(self._directory), missing=missing)
 
     def has(self, digest: str, size: int) -> bool:
-        """Whether it is there; it counts as used now."""
+        """Return whether the file is there; it counts as used now."""
         path = self.path(digest)
         if _size(path) != size:
             return False

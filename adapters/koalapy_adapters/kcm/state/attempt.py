@@ -134,17 +134,17 @@ class Attempt:
 
     @property
     def ended(self) -> bool:
-        """Whether its wrapper, by message or record, reported its end; or a second start did, which knows no more."""
+        """Return whether the wrapper, by message or record, reported its end; or a second start did."""
         return self.report is not None and self.report.phase == "ended"
 
     @property
     def surely_ended(self) -> bool:
-        """Whether the very start that won the claim reported that it has ended."""
+        """Return whether the very start that won the claim reported that it has ended."""
         return self.ended and self.report is not None and not is_restart(self.report)
 
     @property
     def elsewhere(self) -> bool:
-        """Whether its program may run on nodes of which only the wrapper, on the first one, could see the end.
+        """Return whether the program may run on nodes of which only the wrapper, on the first one, could see the end.
 
         A Launcher has one node.
         """
@@ -155,7 +155,7 @@ class Attempt:
 
     @property
     def missed(self) -> bool:
-        """Whether it was reported to koalad as missing, and nothing since."""
+        """Return whether the attempt was reported to koalad as missing, and nothing since."""
         return self.seen is not None and self.seen.state == MISSING
 
     def note(self, status: Optional[JobStatus]) -> None:
@@ -210,7 +210,7 @@ class Core:
 
 
 def is_restart(report: Report) -> bool:
-    """Whether a second start reports it, that runs nothing and knows nothing of the first."""
+    """Return whether a second start reports it, that runs nothing and knows nothing of the first."""
     return report.phase == "ended" and report.ending == RESTARTED
 
 

@@ -54,7 +54,7 @@ class Launcher:
 
     @property
     def ending(self) -> bool:
-        """Whether it has ended, and that is not reported yet."""
+        """Return whether the Launcher has ended, and that is not reported yet."""
         return not self.finished and bool(self.ends or self.forgets)
 
     def part(self) -> None:
@@ -163,7 +163,7 @@ class Inventory:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no Launcher, and no number of it is to be reported or acknowledged."""
+        """Return whether the inventory has no Launcher, and no number of it is to be reported or acknowledged."""
         return not (
             self.launchers or self.credit or self.unaccounted or self.awaited or self.unacknowledged or self._holder
         )
@@ -206,7 +206,7 @@ class Rate:
 
     @property
     def measured(self) -> bool:
-        """Whether anything has ended yet."""
+        """Return whether anything has ended yet."""
         return self._weight > 0.0
 
     def per_second(self, now: int) -> float:
@@ -293,7 +293,9 @@ class Sweeps:
         return launcher
 
     def acknowledged(self, number: int, last: int) -> bool:
-        """Whether koalad has just caught up. `last`: the number of the newest event when this one was acknowledged.
+        """Return whether koalad has just caught up.
+
+        `last`: the number of the newest event when this one was acknowledged.
 
         Its reports of sweeps follow on its being connected, and on the acknowledgements that it gives in one go with
         that; so it was sent before it could acknowledge what happened after one of these had come.

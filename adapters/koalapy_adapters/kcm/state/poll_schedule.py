@@ -171,7 +171,7 @@ class Debounce:
         self._rang = False  # and was not passed on
 
     def ring(self, now: int) -> bool:
-        """Whether it is passed on now."""
+        """Return whether the request is passed on now."""
         self._rang = now < self._quiet_until
         if not self._rang:
             self._quiet_until = now + self._soon

@@ -75,7 +75,7 @@ def _watch_idle(core: Core, now: int, inventory: Inventory) -> List[Any]:
 
 
 def lives_beside(core: Core, inventory: Inventory, launcher: Optional[Launcher] = None) -> bool:
-    """Whether another Launcher of the sweep lives here, or will."""
+    """Return whether another Launcher of the sweep lives here, or will."""
     return any(_lives(core, each) for each in inventory.launchers.values() if each is not launcher)
 
 

@@ -90,7 +90,7 @@ class NodeAgents:
 
     @property
     def sweeping(self) -> bool:
-        """Whether `sweep` has something to do."""
+        """Return whether `sweep` has something to do."""
         return any(channel.sweeping for channel in self._channels)
 
     def child_ended(self, pid: int) -> None:

@@ -72,7 +72,7 @@ class NodeStreams:
 
     @property
     def is_terminal_delivered(self) -> bool:
-        """Whether every client of the terminal has taken all that it showed, or is gone."""
+        """Return whether every client of the terminal has taken all that it showed, or is gone."""
         return all(plug.end.is_sent or plug.end.is_over for plug in self._plugs.values() if plug.is_terminal)
 
     def next_wakeup(self) -> Optional[int]:

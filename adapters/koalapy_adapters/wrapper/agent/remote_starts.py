@@ -56,7 +56,7 @@ class RemoteStarts:
         self._selector.register(reading, selectors.EVENT_READ, lambda: self._read(command))
 
     def child_ended(self, pid: int, exit_status: int) -> bool:
-        """Whether this child of the agent was a command; its end is reported then. It may have left a daemon."""
+        """Return whether this child of the agent was a command; its end is reported then. It may have left a daemon."""
         command = self._running.pop(pid, None)
         if command is None:
             return False

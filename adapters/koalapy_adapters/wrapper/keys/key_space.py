@@ -18,7 +18,7 @@ class KeySpace:
         self.size = 0
 
     def put(self, key: str, value: str) -> bool:
-        """Whether the key is new; the value of one that is not stays."""
+        """Return whether the key is new; the value of one that is not stays."""
         if key in self._values:
             return False
         self._values[key] = value

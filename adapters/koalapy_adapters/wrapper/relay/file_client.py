@@ -99,7 +99,10 @@ class FileRelayClient:
             raise
 
     def _sees_life(self) -> bool:
-        """Whether the KCM has beaten since the last look. A file that is opened is one whose times are known anew."""
+        """Return whether the KCM has beaten since the last look.
+
+        A file that is opened is one whose times are known anew.
+        """
         path = self._at(message_files.ALIVE)
         self._files.read(path)
         before, self._alive = self._alive, self._files.modified(path)

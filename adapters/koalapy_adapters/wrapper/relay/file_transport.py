@@ -62,7 +62,7 @@ class FileTransport(Transport):
         """Do nothing: the file system decides who may read and write these files."""
 
     def expect(self, awaited: bool) -> None:
-        """Whether something waits for what comes next."""
+        """Return whether something waits for what comes next."""
         self._awaited = awaited
         if self._look_at is not None:
             self._look_at = min(self._look_at, self._next_look())

@@ -107,7 +107,7 @@ class TcpTransport(SocketTransport):
         self._selector.register(candidate, selectors.EVENT_WRITE, lambda: self._connected(candidate))
 
     def _answers_soon(self) -> bool:
-        """Whether the address that is being tried takes the connection within its head start."""
+        """Return whether the address that is being tried takes the connection within its head start."""
         for candidate in list(self._trying):
             ready = select.poll()
             ready.register(candidate, select.POLLOUT)

@@ -44,7 +44,7 @@ class RequestState:
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether a neighbour was asked and has not answered."""
+        """Return whether a neighbour was asked and has not answered."""
         return self.phase in (Phase.DELEGATED, Phase.CANCELLED)
 
     @property

@@ -40,7 +40,7 @@ def asked(wanted: Wanted) -> str:
 
 
 def is_wild(wanted: Wanted) -> bool:
-    """Whether the whole working directory has to be searched for it."""
+    """Return whether the whole working directory has to be searched for it."""
     return wanted.pattern and is_pattern(wanted.path.partition("/")[0])
 
 

@@ -43,7 +43,7 @@ class DrmaaClient:
         return not self._closed and time.monotonic() >= self._resting_until
 
     def start(self) -> bool:
-        """Whether there is a session; a helper that died is started again."""
+        """Return whether there is a session; a helper that died is started again."""
         with self._lock:
             try:
                 self._running()
@@ -198,7 +198,7 @@ class DrmaaSessions:
         return self._sessions[0].usable
 
     def start(self) -> bool:
-        """Whether there is a session; a helper that died is started again."""
+        """Return whether there is a session; a helper that died is started again."""
         return self._sessions[0].start()
 
     def submit(self, script: str, words: List[str]) -> str:
