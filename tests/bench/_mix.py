@@ -1,7 +1,7 @@
 """The clusters' part played in memory: what a grid tells an engine while a thousand jobs go through it.
 
 The play drives an engine once and keeps every event with its instant; replayed on a new engine of the same settings
-they lead to the very same decisions, so that `handle` can be timed with nothing around it.
+they lead to the very same decisions. So `handle` can be timed with nothing around it.
 """
 
 import heapq

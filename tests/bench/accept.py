@@ -2,7 +2,7 @@
 
     tests/bench/run accept [--rounds N]
 
-Sweeps of 1,000,000 parameters, of a range and of a file of so many lines, are submitted to a koalad whose one cluster
+Sweeps of 1,000,000 parameters, of a range and of a file of so many lines, go to a koalad whose one cluster
 is not scavenged. The time is koalad's own (`accepted_s`); the memory is how much its resident set grew by all of them.
 """
 

@@ -1,7 +1,7 @@
 """How many short jobs a second run in an allocation, and how soon one begins, beside the batch system's own command.
 
 An allocation of two nodes with four processors each is a cluster of one koalad, on real Slurm and on real Grid Engine.
-The throughput is that of one-processor jobs of /bin/true, from the first call until all of them are final, each with
+The throughput is that of one-processor jobs of /bin/true, from the first call until all of them are final. Each has
 its own exit status and history. The start is the time from the call until the program's first instruction, of one job
 at a time: by koalapy in the allocation, and by sbatch or qsub on the same cluster, which is idle otherwise. The ways
 alternate in random order. Processor time is that of the machine, with all that runs on it.
@@ -34,7 +34,7 @@ _WAIT_S = 60.0
 
 
 def run(cluster: str, command: str) -> str:
-    """What a command prints in a login shell on the head node. Raises CalledProcessError."""
+    """Return the output of a command in a login shell on the head node. Raises CalledProcessError."""
     container = layout.container_name(cluster)
     line = ["docker", "exec", "-u", "koala", container, "bash", "-lc", command]
     return subprocess.run(line, check=True, capture_output=True, text=True).stdout.strip()

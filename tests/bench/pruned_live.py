@@ -1,7 +1,7 @@
 """Jobs that ran on real Slurm and Grid Engine, pruned: which files they had, and what is left of them.
 
-`tests/bench/run pruned-live [--jobs N]`. N short jobs of one processor run on alpha to delta of the test grid, under a
-koalad of the bench's own that keeps what they write. `find` lists what the user has on every head and node, and in
+`tests/bench/run pruned-live [--jobs N]`. N short jobs of one processor run on alpha to delta of the test grid. It has
+a koalad of the bench's own that keeps what they write. `find` lists what the user has on every head and node, and in
 koalad's state directory: before the jobs, after them, after `prune-output` and `prune-history`, and once more when the
 records in `ended/` are older than a week. The figure is the number of files of jobs that are left.
 """

@@ -1,7 +1,7 @@
 """The speed of the simulator, and the memory that it needs.
 
 Jobs a second of the first 5,000 jobs of KTH-SP2 (Parallel Workloads Archive), first come, first served on one cluster
-of 100 nodes, every job through the engine's own `handle`, against AccaSim: rounds of both in turn, each in a process of
+of 100 nodes: every job through the engine's own `handle`, against AccaSim: rounds of both in turn, each in a process of
 its own, reading the same file. Both make the same jobs wait as long, which is looked at. The figure is with the
 schedule written to a file, as AccaSim does by default; that without stands beside it. Then delegated matchmaking over
 DAS-2 and Grid'5000 at 80 % load, and the peak of memory over a trace of a million jobs.

@@ -3,7 +3,7 @@
 Four koalads are linked in a row: `lender` has a real Slurm cluster of the test grid, and the three others have one
 processor each. A job of eight processors at one of them is delegated along the row, over as many sites as are between.
 The time is from its submit until its first process runs on a node; beside it stands the lender's own sbatch of the same
-size, from its call until its first instruction, in the same rounds and in random order. Each lease is returned before
+size, from its call until its first instruction; in the same rounds and in random order. Each lease is returned before
 the next one. Messages are those of all links of the row for one job, from its submit until its lease is over.
 
 An idle link costs bytes, which a cable counts that lies in one of the links, and processor time of both koalads.
@@ -162,7 +162,7 @@ def starts(row: Row, rounds: int, chance: random.Random) -> Document:
 
 
 def idle_link(row: Row, seconds: int) -> Document:
-    """What the link of the last two sites costs a minute: bytes each way, and processor time with and without it."""
+    """Return the cost of the last link a minute: bytes each way, and processor time with and without it."""
     near, far, ways = row.koalas[-2], row.koalas[-1], (row.cable.up, row.cable.down)
     before = sum(way.carried for way in ways)
     linked = _cpu_s([near, far], seconds)

@@ -1,7 +1,7 @@
 """A byte stream between this machine and a compute node, beside `ssh -L` over the same head node, in the same rounds.
 
-A server in a job on a node of real Slurm sends as much as a client wants, counts what it gets, and sends back what it
-gets. The client reaches it by `koala forward` and by OpenSSH's forwarding. Each round measures both in random order:
+A server in a job on a node of real Slurm sends as much as a client wants. It counts what it gets, and sends that
+back. The client reaches it by `koala forward` and by OpenSSH's forwarding. Each round measures both in random order:
 bytes a second in each direction, and the round trip of 64 bytes. After that, jobs are released on the same cluster
 while a stream is full, and while none is: the delay is from the barrier to the release, on the wrapper's clock.
 

@@ -1,7 +1,7 @@
 """The time until many jobs are in a batch system's queue: koalapy, a shell loop of its own command, and PSI/J.
 
-Every round submits as many one-processor jobs each way, in random order, to a cluster that somebody else has filled, so
-that all of them wait and none takes processor time from those that are still to come. The time is from the first call
+Every round submits as many one-processor jobs each way, in random order, to a cluster that somebody else has filled. So
+all of them wait and none takes processor time from those that are still to come. The time is from the first call
 until the batch system's own listing, which is asked on the head node, shows all of them. Processor time is that of
 all processes on the head, the batch system's servers included, and of koalad, from the first call until then. What the
 loop takes of it, spread over all processors, is the least that the same commands can take: beside each ratio stands

@@ -6,8 +6,8 @@ The same on idle nodes, in the same round, with the sweep held. Clocks are those
 Launchers go where the batch system takes nodes back by itself: Slurm's partition `low`, which `batch` preempts, or a
 subordinate queue of Grid Engine, which is made for the bench and removed after it.
 
-What it costs is the processor time of everything on the head node, by its control group, while a sweep runs there and
-nothing else happens, less what the head costs without koalapy. Of one core, that must stay below 1 %.
+Its cost is the processor time of everything on the head node, by its control group, while a sweep runs there and
+nothing else happens; less what the head costs without koalapy. Of one core, that must stay below 1 %.
 
     tests/bench/run unobtrusive [--cluster NAME] [--rounds N] [--floor 1s] [--native] [--cost-seconds S]
 """

@@ -1,7 +1,7 @@
 """koalad, KCM and wrappers killed at every single step of a reference scenario: the end is that of an undisturbed run.
 
-The scenario has co-allocated jobs, staging both ways, a retry, a cancel, an optional component that cannot start, a
-flow of two jobs, and a job that is held and released. Its user is as stubborn as users are: what was not accepted is
+The scenario has co-allocated jobs, staging both ways, a retry, a cancel, an optional component that cannot start. It
+has a flow of two jobs, and a job that is held and released. The user is stubborn: what was not accepted is
 submitted again under the same key, what is to be cancelled is cancelled until it is.
 """
 

@@ -78,7 +78,7 @@ class Patient(User):
 
 
 class Watched(NamedTuple):
-    """What became of a job: also where it ran, what was counted, and the notifications of it that arrived."""
+    """The end of a job: also where it ran, what was counted, and the notifications of it that arrived."""
 
     end: End
     clusters: tuple[tuple[str | None, int], ...]

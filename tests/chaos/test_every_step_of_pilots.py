@@ -72,7 +72,7 @@ class Opener(User):
 
 
 class Watched(NamedTuple):
-    """What became of a job, where it ran, and what was counted."""
+    """The end of a job, where it ran, and what was counted."""
 
     end: End
     clusters: tuple[str | None, ...]

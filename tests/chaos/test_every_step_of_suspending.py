@@ -54,7 +54,7 @@ class Patient(User):
 
 
 class Watched(NamedTuple):
-    """What became of a job: how often it was suspended and resumed, and whether its program stood still meanwhile."""
+    """The end of a job: how often it was suspended and resumed, and whether its program stood still meanwhile."""
 
     end: End
     suspended: int

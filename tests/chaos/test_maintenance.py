@@ -1,6 +1,6 @@
 """koalad killed at every step of every task that changes something on clusters, jobs or in the store.
 
-The real runner and tasks over a simulated koalad. A koalad that was killed is started again, and takes up what its
+The real runner and tasks over a simulated koalad. A koalad that was killed is started again. It takes up what its
 runner finds missed or cut off, until the run is recorded as done.
 """
 

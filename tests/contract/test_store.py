@@ -1,4 +1,4 @@
-"""What every store promises, held against each of them: in memory, SQLite and PostgreSQL."""
+"""The promises of every store, checked for each of them: in memory, SQLite and PostgreSQL."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -373,7 +373,7 @@ def test_a_job_comes_with_its_attempts_which_are_written_without_it(store: Store
 
 
 def test_a_new_try_takes_the_place_of_the_last_one(store: Store) -> None:
-    """What is left of the last try stays until it is cleaned up, and is not in its job any more."""
+    """The rest of the last try stays until it is cleaned up, and is not in its job any more."""
     first = running(1)
     tried_first = first.attempts[0]
     assert tried_first is not None

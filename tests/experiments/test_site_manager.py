@@ -131,7 +131,7 @@ def test_what_a_site_cannot_serve_itself_is_delegated_oldest_first() -> None:
 
 
 def test_what_waits_in_vain_hides_no_processors_from_neighbours() -> None:
-    """Whoever its load would turn away gets what is free all the same: the large request could not use it."""
+    """A request that the load would turn away gets idle processors all the same: the large one cannot use them."""
     sites = pair()
     sites.submit("b", 1)
     sites.rest()

@@ -1,4 +1,4 @@
-"""What a user wrote reaches the program byte for byte, by every way into a batch system, from the Python client on.
+"""A user's values reach the program byte for byte, by every way into a batch system, from the Python client on.
 
 One batch job carries hundreds of values. Where one comes out otherwise, it is made smaller by jobs of many candidates.
 """
@@ -52,7 +52,7 @@ class Ways:
         self._koalad = koalad
 
     def reach(self, sent: Sequence[str], places: Sequence[str]) -> dict[str, list[str]]:
-        """Of each place the values that did not come out as they were written."""
+        """Return for each place the values that did not come out as they were written."""
         jobs = [self._submit(sent, place) for place in places]
         ended = self._koalad.grid.wait(jobs, 300)
         for job in ended:
@@ -139,7 +139,7 @@ def smallest(ways: Ways, place: str, value: str) -> str:
 
 
 def candidates(value: str) -> list[str]:
-    """What is left of it without some of it, and with plainer characters."""
+    """Return variants of the value without some of its characters, and with plainer ones."""
     spans = [(at, size) for size in {len(value) // 2, len(value) // 4, 1} if size for at in range(len(value))]
     without = [value[:at] + value[at + size :] for at, size in spans]
     plainer = [value[:at] + "a" + value[at + 1 :] for at in range(len(value)) if not value[at].isalnum()]

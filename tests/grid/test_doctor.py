@@ -71,7 +71,7 @@ def shown_on(grid: Running, head: str) -> Counter[str]:
 
 @contextmanager
 def leaving_nothing(grid: Running) -> Iterator[None]:
-    """What was there before may stay. The agents end when their logins do, which the heads hear of a moment later."""
+    """Check that nothing new is left. The agents end when their logins do, which the heads notice a moment later."""
     before = {head: shown_on(grid, head) for head in HEADS}
     left: list[tuple[str, str]] = []
 
@@ -199,7 +199,7 @@ def login_of(cluster: Document) -> Document:
 
 
 def dropped(containers: Containers, host: str, *rule: str) -> AbstractContextManager[None]:
-    """What the rule of the host's own firewall lets through no longer."""
+    """Return the packets that the rule of the host's own firewall lets through no longer."""
     return input_rule(containers, host, "-p", "tcp", "--syn", *rule, "-j", "REJECT")
 
 

@@ -56,7 +56,7 @@ def mpi(cluster: str, flavour: str, **fields: Any) -> Document:
 
 
 def lines(koalad: Koalad, job: int) -> list[tuple[int, int, int, str, int]]:
-    """What each rank of the job printed, in their order: rank, size and number of its world, its node, and the sum."""
+    """Return what each rank of the job printed, in their order: rank, size and number, its node, and the sum."""
     text = b"".join(koalad.grid.output(job)).decode()
     return [(int(a), int(b), int(c), node, int(d)) for a, b, c, node, d in LINE.findall(text)]
 

@@ -174,7 +174,7 @@ def test_every_line_comes_once_over_cut_connections_killed_kcms_and_paused_heads
 
 
 def wrong_lines(said: bytes) -> list[str]:
-    """What is lost, repeated or torn of the lines of 15 ranks, in words."""
+    """Return which of the lines of 15 ranks are lost, repeated or torn, in words."""
     found: dict[str, list[str]] = {f"[{rank // 5}.{rank}]": [] for rank in range(15)}
     wrong = []
     for line in said.decode().splitlines():

@@ -146,7 +146,7 @@ def test_a_job_that_is_suspended_with_its_queue_is_not_lost(koalad: Begin) -> No
 
 @pytest.fixture
 def defaults(testgrid: Any) -> Iterator[None]:
-    """What a user of Grid Engine may have made the default of qsub and qstat, for commands of their own."""
+    """A user's own defaults of qsub and qstat, for commands that they enter themselves."""
     files = "printf '%s\\n' '-b y' '-sync y' >~/.sge_request; printf '%s\\n' '-s r' >~/.sge_qstat"
     testgrid.shell("gamma", files)
     yield
@@ -221,7 +221,7 @@ def pending_cancels(koalad: Koalad) -> list[answers.PendingCancel]:
 def test_a_job_that_ends_while_a_daemon_is_dead_is_done_and_leaves_pending_what_the_queue_lists_still(
     koalad: Begin, mend: Callable[[], None], testgrid: Any, daemon: str
 ) -> None:
-    """Nobody is there whom Grid Engine would hear of the end. It ran once, and its user need not wait for a mending."""
+    """Grid Engine reports the end to no process. The job ran once, and its user need not wait for a repair."""
     running = koalad()
     job = running.submit(sh(1, ONCE))
     running.until(lambda: running.job(job)["started_at"])

@@ -86,7 +86,7 @@ class Head(NamedTuple):
 
 @pytest.fixture(params=["alpha", "delta"])
 def head(request: pytest.FixtureRequest, standing_testgrid: Running) -> Head:
-    """Of either version."""
+    """The head node of either version."""
     return on(standing_testgrid, request.param).clear()
 
 
@@ -250,7 +250,7 @@ def test_a_refusal_of_24_11_is_understood(standing_testgrid: Running, wishes: Ma
 
 
 def test_an_account_s_processors_are_all_there_is(delta: Head) -> None:
-    """What fits it is waited for; what never will is stuck."""
+    """A job waits for a limit that it fits; a job that never fits is stuck."""
     before = delta.capacity(account="small")
     assert (before.idle, before.largest) == (2, 2)
     delta.submit(1, account="small", processors=2)

@@ -75,7 +75,7 @@ def grow(directory: Path, seed: int, size: int = 40) -> None:
 
 
 def contents(directory: Path) -> dict[bytes, Any]:
-    """Of every path its mode, and its bytes' hash."""
+    """Return the mode of every path, and the hash of its bytes."""
     found: dict[bytes, Any] = {}
     for place, folders, files in os.walk(os.fsencode(directory), followlinks=True):
         for name in [*folders, *files]:
@@ -146,7 +146,7 @@ def test_a_file_beyond_four_gigabytes_is_cut_both_ways_and_held_by_nobody(testgr
 
 
 def there_and_back(koala: Any, ways: tuple[Way, Way], script: str, size: int) -> None:
-    """What has gone each way in the end is the file once, and what was on the wire at the cut."""
+    """Return the bytes each way: in the end the file once, and those on the wire at the cut."""
     job = koala.submit(sh(script, cluster="alpha"), stage_in=["large"], stage_out=["back"], retry_on=[])
     with koala.client() as grid:
         found = grid.wait([job], 200 + size / (4 * MB))[0]
@@ -163,7 +163,7 @@ def free_bytes(testgrid: Any, host: str) -> int:
 
 
 def most_kib_there(testgrid: Any, host: str) -> list[int]:
-    """What each of koalapy's processes on the head node has held so far."""
+    """Return the most memory, in KiB, of each of koalapy's processes on the head node so far."""
     look = (
         "for pid in $(pgrep -u koala -f '[.]pyz'); do sed -n 's/^VmHWM:\\s*//p' /proc/$pid/status 2>/dev/null; done; :"
     )

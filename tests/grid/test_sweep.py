@@ -117,5 +117,5 @@ def test_a_local_job_gets_the_nodes_that_a_sweep_has(koalad: Any, cluster: str) 
 
 
 def environments(testgrid: Any) -> list[str]:
-    """Of koalapy's jobs on Grid Engine. That of Launchers is the one without control_slaves: the grid file says mpi."""
+    """Return the environments of koalapy's jobs on Grid Engine. Launchers have the one without control_slaves."""
     return re.findall(r"Granted PE: +(\S+)", testgrid.shell("gamma", f"qstat -r -u {layout.USER}"))

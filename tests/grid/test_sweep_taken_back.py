@@ -103,7 +103,7 @@ def assert_each_once(koalad: Any, evidence: Evidence, sweep: int, count: int) ->
 
 
 def running_on_nodes(testgrid: Any, cluster: str) -> str:
-    """What koalapy's user has running there."""
+    """Return the programs that koalapy's user runs there."""
     nodes = next(each.nodes for each in layout.CLUSTERS if each.name == cluster)
     command = ["pgrep", "--list-full", "--uid", layout.USER]
     return "".join(repair.on_each(nodes, lambda node: str(testgrid.exec(node, command, user="root")[1])))

@@ -1,4 +1,4 @@
-"""What `koala usage` says equals what real batch systems account for, to the second.
+"""The sums of `koala usage` equal what real batch systems account for, to the second.
 
 Compared is each batch job's span, from its start to its end, times its processors: on delta with Slurm's database by
 sacct, on alpha with what Slurm's controller knows (scontrol), on gamma with Grid Engine's qacct.

@@ -100,7 +100,7 @@ def connected(grid: Any, cluster: str = "alpha") -> Document:
 
 
 def runs(grid: Any, cluster: str, script: str, **fields: Any) -> str:
-    """What a job of one process there says."""
+    """Return the output of a job of one process there."""
     job = grid.end(grid.submit(live.sh(script, cluster=cluster, walltime="2m", **fields)))
     assert job["state"] == "done", job["reason"]
     assert job["components"][0]["attempt"] == 1

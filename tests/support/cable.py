@@ -124,7 +124,7 @@ class Cable:
 
 
 def _cut(*plugs: socket.socket) -> None:
-    """Whoever waits there, in any thread, hears of it."""
+    """Cut the cable. A thread that waits at either end is woken."""
     for plug in plugs:
         with contextlib.suppress(OSError):  # it is cut already
             plug.shutdown(socket.SHUT_RDWR)

@@ -208,7 +208,7 @@ def alike(**fields: object) -> Settings:
 
 
 def check(game: Play) -> None:
-    """What must hold at the end of every test."""
+    """Check what must hold at the end of every test."""
     for job in game.jobs.values():
         over = job.state.final and bool(job.live)
         assert not over, f"job {job.id} is {job.state} and something of it is left"

@@ -46,7 +46,7 @@ def deliver(script: Path, messages: list[Any]) -> None:
 
 
 class Liar:
-    """What is said, and when."""
+    """A KCM's messages, and when they are sent."""
 
     def __init__(self, script: Path) -> None:
         self._script = script

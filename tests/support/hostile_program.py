@@ -2,9 +2,12 @@
 
     hostile_program.py FACTS
 
-FACTS is a JSON object about the lender: `secrets` (files to read), `directories` (to list), `writes` (directories to
-write in), `pids` (processes outside), `batch` (commands of the batch system), and `profile`, which may be missing (the
-variables that every login there has).
+FACTS is a JSON object about the lender:
+
+- `secrets`: files to read; `directories`: to list; `writes`: directories to write in
+- `pids`: processes outside; `batch`: commands of the batch system
+- `profile`, which may be missing: the variables that every login there has
+
 It does no harm where an attempt succeeds. It starts processes that try to outlive it. Standard library only: it runs on
 the nodes of the test grid.
 """

@@ -138,7 +138,7 @@ class Stranger:
         self.arrived = b""
 
     def answer(self, *said: Any) -> list[Any]:
-        """What the next wrapper says that is told this; returns when that one has hung up."""
+        """Return the next wrapper's answer to this message, after that wrapper has closed its connection."""
         while True:  # of those that a wrapper connects to at once it keeps one
             with self._listener.accept()[0] as guest:
                 guest.settimeout(PATIENCE)

@@ -31,7 +31,7 @@ _ENVIRONMENT = threading.Lock()
 
 
 class Answer:
-    """What a command said, and how it ended."""
+    """A command's output, and its exit status."""
 
     def __init__(self, done: "subprocess.CompletedProcess[bytes]") -> None:
         self.status, self.raw = done.returncode, done.stdout
@@ -149,7 +149,7 @@ class Koala:
             self.until(lambda: all(each["idle"] == CLUSTERS[each["name"]] for each in grid.clusters()))
 
     def processes(self) -> list[int]:
-        """Those of koalad, which has its log open, and of its clusters."""
+        """Return the processes of koalad, which has its log open, and of its clusters."""
         name = os.fsencode(self.root)
         return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and mentions(entry, name)]
 

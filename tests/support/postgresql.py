@@ -50,7 +50,7 @@ class Server:
         return self._url(name).set(drivername="postgresql").render_as_string()
 
     def drop(self, url: str) -> None:
-        """Whoever is connected to it is cut off."""
+        """Drop the database. Connections to it are cut off."""
         self.run(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2].partition('?')[0]} WITH (FORCE)")
 
     def run(self, statement: str, **parameters: Any) -> list[Any]:
@@ -144,7 +144,7 @@ def _binaries() -> Path:
 
 
 def _owner() -> pwd.struct_passwd | None:
-    """Whom root runs it as; None: whoever runs the tests runs the server too."""
+    """Return the user as whom root runs the server; None if the user of the tests runs it too."""
     if os.geteuid() != 0:
         return None
     for name in _OWNERS:

@@ -76,7 +76,7 @@ class Koalad:
         self.until(lambda: next(each for each in self.grid.clusters() if each["name"] == name)["connection"] == "up")
 
     def batch_jobs(self) -> list[str]:
-        """What the batch systems still list of the user koala."""
+        """Return the jobs of the user koala that the batch systems still list."""
         return [line for cluster in self.clusters for line in batch_jobs(self.testgrid, cluster)]
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What live tests of sweeps share: programs that wait to be let go and leave their numbers, and a local user's jobs."""
+"""Parts that live tests of sweeps share: programs that wait and leave their numbers, and a local user's jobs."""
 
 import uuid
 from collections import Counter
@@ -72,7 +72,7 @@ def fills(koalad: Any, sweep: int, *clusters: str) -> bool:
 
 
 def submit_local_job(testgrid: Any, cluster: str, script: str) -> None:
-    """Of another user, over one whole node."""
+    """Submit a job of another user, over one whole node."""
     submit = {
         "alpha": "sbatch -p batch -n 4 -N 1 -o /dev/null",
         "gamma": "qsub -q all.q -pe mpi 4 -S /bin/sh -o /dev/null -e /dev/null",

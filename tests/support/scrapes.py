@@ -1,4 +1,4 @@
-"""What a koalad answers to Prometheus, for tests."""
+"""The answers of a koalad to Prometheus, for tests."""
 
 import httpx
 import live

@@ -35,7 +35,7 @@ class Play:
         self._share(anew=True)
 
     def are_taken(self, nodes: str, cluster: str) -> None:
-        """Whatever is free first, the rest from the runners."""
+        """Take the nodes that are free first, the rest from the runners."""
         lacking = max(0, int(nodes) - self.free[cluster])
         self.free[cluster] -= int(nodes) - lacking
         claimants = self._claimants()

@@ -81,7 +81,7 @@ class User:
 
 
 class End(NamedTuple):
-    """What became of a job. `runs`: of each component how often the program of each of its attempts ran, if it did.
+    """The end of a job. `runs`: for each component, how often the program of each attempt ran, if it did.
 
     `statuses` are empty for a job that was cancelled: a wrapper out of reach is ended by the batch system's own cancel,
     which leaves some programs no time for a status. `used`: of the attempts whose programs ran, what their processor

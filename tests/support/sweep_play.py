@@ -45,12 +45,12 @@ class Sweeping(Play):
     """A grid with Launchers."""
 
     def launchers(self, sweep: JobId, cluster: str | None = None) -> list[Attempt]:
-        """Those that are not let go."""
+        """Return the Launchers that are not let go."""
         found = (each for each in self.pilots.values() if each.owner == (OwnerKind.SWEEP, sweep))
         return [each for each in found if not each.let_go and cluster in (None, each.cluster)]
 
     def staying(self, sweep: JobId, cluster: str | None = None) -> list[Attempt]:
-        """Those that were not asked to go."""
+        """Return the Launchers that were not asked to leave."""
         return [each for each in self.launchers(sweep, cluster) if not pilot_of(each).stop_reason]
 
     def begin(self, launcher: Attempt) -> None:
@@ -165,7 +165,7 @@ class SweepPlay(Sweeping):
     # ---- parameters
 
     def want(self, sweep: JobId, cluster: str, wanted: int) -> Intervals:
-        """What the KCM gets of what it asks for."""
+        """Return the numbers that the KCM gets of those it asks for."""
         before = self.record(sweep).out_on(cluster)
         self.apply(ParametersWanted(cluster=cluster, sweep=sweep, wanted=wanted))
         return self.record(sweep).out_on(cluster) - before

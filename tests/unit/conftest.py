@@ -62,7 +62,7 @@ def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["this", "oldest"])
 def interpreter(request: pytest.FixtureRequest) -> list[str]:
-    """What starts the pushed file: this Python and, where there is one, the oldest that must do."""
+    """The Python that starts the pushed file: this one and, where there is one, the oldest that must do."""
     python = sys.executable if request.param == "this" else _oldest()
     if python is None:
         pytest.skip("no Python 3.6 here")
@@ -219,7 +219,7 @@ class Attempt:
         return (self.path / "output" / f"{rank}.{kind}").read_text()
 
     def words(self) -> str:
-        """What the wrapper itself said."""
+        """Return the wrapper's own messages."""
         return (self.path / "batch.out").read_text()
 
     def children(self) -> list[int]:

@@ -1,6 +1,6 @@
-"""What borrowers' programs write down on a lender's nodes, although they are isolated there.
+"""Notes that borrowers' programs write on a lender's nodes, although they are isolated there.
 
-They see a directory of the node read-only. In it is a FIFO, which one may write to even so, and a recorder of the test
+They see a directory of the node read-only. In it is a FIFO, which one may write to even so. A recorder of the test
 appends its lines to a file of the node. All containers have one clock. The lines are those of `programs`.
 """
 

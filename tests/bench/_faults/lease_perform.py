@@ -20,7 +20,7 @@ _CLEAN_S = 60.0  # until the last directory is removed
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round has shown.
+    """The findings of one round.
 
     `went_on_s`: for each lease, from the mending, or from the fault where nothing is to mend, until its job ran (again)
     and all links were up; 0 if it never stopped. `attempts`: of each job.

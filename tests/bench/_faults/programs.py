@@ -1,7 +1,7 @@
 """The programs that faults strike: they write down by themselves when they ran, outside koalapy's own directories.
 
-Each process appends lines `start`, `beat` (four a second) and `end` to a file of its own on its node's own disk, with
-its job, component, attempt and rank. All containers have one clock. The attempt is the name of the directory that
+Each process appends lines `start`, `beat` (four a second) and `end` to a file of its own on its node's own disk. Each
+has its job, component, attempt and rank. All containers have one clock. The attempt is the name of the directory that
 koalapy gave it.
 
 A program's time begins when nobody holds it any more: so a fault strikes while it runs, however slow the machine is.

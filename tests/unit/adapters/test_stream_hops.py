@@ -1,4 +1,4 @@
-"""What the hops of a byte stream pass on, and from whom; and koalad's streams over one link."""
+"""The hops of a byte stream, and what each passes on from whom; and koalad's streams over one link."""
 
 from typing import Any
 

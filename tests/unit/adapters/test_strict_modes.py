@@ -224,7 +224,7 @@ def test_the_mask_of_an_access_control_list_is_seen_in_the_mode(tmp_path: Path) 
 
 
 def start(shared: Path, uid: int = ALICE) -> bytes:
-    """What the program prints that is pushed to a head node in this user's name."""
+    """Return the output of the program that is pushed to a head node in this user's name."""
     target = Target(str(shared), other_users.PYTHON)
     channel = bootstrap.start(other_users.connection_of(uid, shared.parent), ECHO, target, ignore)
     try:

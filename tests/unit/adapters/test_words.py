@@ -1,4 +1,4 @@
-"""What a failed command's words become."""
+"""The error that the output of a failed command becomes."""
 
 from koalapy_adapters.errors import Result
 

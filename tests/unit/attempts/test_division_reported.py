@@ -1,4 +1,4 @@
-"""What a wrapper says of its nodes counts only if it is what the component starts: the ranks of all depend on it."""
+"""A wrapper's report on its nodes counts only if it is what the component starts: the ranks of all depend on it."""
 
 from typing import Any
 

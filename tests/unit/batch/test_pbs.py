@@ -268,7 +268,7 @@ def test_a_cancel_that_reached_nobody_is_one(result: Result, error: type[BatchEr
 
 
 def environment() -> dict[str, str]:
-    """Of a real job."""
+    """The environment of a real job."""
     lines = (SAMPLES / "job-environment.job-output").read_text().splitlines()
     return {line.partition("=")[0]: line.partition("=")[2] for line in lines if re.match(r"\w+=", line)}
 

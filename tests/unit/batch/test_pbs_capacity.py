@@ -1,4 +1,4 @@
-"""What OpenPBS's dialect makes of a queue: on captured output, and on such output changed in one respect."""
+"""OpenPBS's dialect reads a queue: from captured output, and from such output changed in one respect."""
 
 import json
 from pathlib import Path

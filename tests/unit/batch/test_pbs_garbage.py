@@ -1,4 +1,4 @@
-"""Whatever a command of the PBS family prints, its dialect reads it or raises a BatchError, and nothing else."""
+"""A dialect of the PBS family reads any output of its commands or raises a BatchError, and nothing else."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What OpenPBS's dialect makes of a batch job, and what qsub says to it."""
+"""OpenPBS's dialect writes a batch job, and reads qsub's answers to it."""
 
 import re
 import subprocess
@@ -117,7 +117,7 @@ def test_words_of_the_command_and_the_directory_arrive_byte_for_byte(dialect: An
 def test_of_our_commands_environment_nothing_reaches_a_program(
     tmp_path: Path, slurm: dict[str, str], kept: str
 ) -> None:
-    """What Torque gives is the login's; what Slurm's qsub gives is ours."""
+    """Torque's environment is the login's; that of Slurm's qsub is ours."""
     made = job(directory=str(tmp_path), command=["/bin/sh", "-c", "echo $LC_ALL,$PBS_JOBID"])
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "PBS_JOBID": "7", **slurm}
     subprocess.run(["/bin/sh"], input=torque.script(made).encode(), check=True, env=environment)

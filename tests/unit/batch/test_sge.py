@@ -489,7 +489,7 @@ def test_a_record_without_its_fields_is_unreadable() -> None:
 
 
 def environment() -> dict[str, str]:
-    """Of a real job of one slot."""
+    """The environment of a real job of one slot."""
     lines = (SAMPLES / "job_env.out").read_text().splitlines()
     return {line.partition("=")[0]: line.partition("=")[2] for line in lines}
 

@@ -1,4 +1,4 @@
-"""What Grid Engine's dialect makes of a queue: on captured output, and on that changed in one respect."""
+"""Grid Engine's dialect reads a queue: from captured output, and from that changed in one respect."""
 
 import re
 from pathlib import Path

@@ -54,7 +54,7 @@ def test_all_slots_of_a_job_on_one_host() -> None:
 
 
 def test_so_many_slots_of_each_host() -> None:
-    """Of 4, 3 and 1 free slots, a job that takes 2 of each host can get 2 + 2 + 2, and of all three 4 + 4 + 2."""
+    """With 4, 3 and 1 free slots, a job that takes 2 of each host can get 2 + 2 + 2; of all three 4 + 4 + 2."""
     seen = capacity("2", (4, 0), (4, 1), (3, 2))
     assert (seen.total, seen.idle, seen.free_nodes) == (11, 6, [[4, 1], [2, 1]])
     assert (seen.largest, seen.largest_idle) == (10, 6)

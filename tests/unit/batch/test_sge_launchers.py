@@ -123,7 +123,7 @@ def test_a_job_in_none_at_all_gets_one() -> None:
 
 
 def test_so_many_slots_of_each_host_are_one_host_for_a_job_of_so_many() -> None:
-    """Of `loose`, told to have another rule than it had."""
+    """The environment `loose` is given another rule than it had."""
     fours = Qmaster("smp", "rigged", "mpi", **{"$fill_up": "4"})
     assert chosen(fours) == Chosen("loose", False)
     assert chosen(fours, JOB._replace(processors=2)) == Chosen("threads", True)
@@ -187,7 +187,7 @@ class Cluster:
         self._operations.pushed = "/pushed"
 
     def environment(self, tag: str) -> str | None:
-        """Of the job that is prepared for this attempt."""
+        """The environment of the job that is prepared for this attempt."""
         prepared = self._operations.perform(do.Prepare(tag, {"processors": 4, "walltime_s": 60}, {}, []))
         assert prepared.error is None, prepared.error
         return self._operations.prepared(tag).parallel_environment
@@ -212,7 +212,7 @@ def test_a_named_parallel_environment_is_used_without_a_query(tmp_path: Path) ->
 
 
 def test_a_parallel_environment_that_refuses_a_launcher_gets_no_more_of_them(tmp_path: Path) -> None:
-    """Of another's refusal nothing follows, nor of a submit that was ended before it began."""
+    """Another's refusal has no consequence, nor has a submit that was ended before it began."""
     cluster = Cluster(tmp_path, Qmaster())
     assert cluster.environment(tag(FIRST_PILOT)) == "smp"
     assert cluster.environment(tag(FIRST_PILOT, 4)) == "smp"

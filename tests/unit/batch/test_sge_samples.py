@@ -29,7 +29,7 @@ def captured() -> Iterator[Sample]:
 
 
 def by_drmaa() -> Iterator[Sample]:
-    """What the library said where the command would have failed: `native OPTIONS -> EXCEPTION WORDS`."""
+    """Read the library's answer where the command would have failed: `native OPTIONS -> EXCEPTION WORDS`."""
     for options, words in re.findall(
         r"^native (.*) -> \w+ ['\"](.*)['\"]$", text("drmaa_transcript.txt"), re.MULTILINE
     ):
@@ -52,7 +52,7 @@ def reader(argv: list[str]) -> Reader:
 
 
 def everybody(result: Result) -> Any:
-    """Of all jobs, since none in the samples bears a tag."""
+    """The sample's jobs are all ours, since none of them bears a tag."""
     assert sge.parse_status(result) == {}
     return {job.batch_id: sge_jobs.status(job, result) for job in sge_jobs.jobs(sge_jobs.listing(result))}
 

@@ -1,4 +1,4 @@
-"""What Slurm's dialect makes of a partition: on captured output, and on lines of it changed in one respect."""
+"""Slurm's dialect reads a partition: from captured output, and from lines of it changed in one respect."""
 
 from pathlib import Path
 
@@ -191,7 +191,7 @@ def waits(shape: str, user: str = "wombat", name: str = "job", reason: str = "Re
     ],
 )
 def test_a_local_job_lacks_whole_nodes(shape: str, lacks: int) -> None:
-    """Of three that are taken; no more than all of them can be given back."""
+    """Three nodes are taken; no more than all of them can be given back."""
     seen = capacity(nodes(FULL, FULL, FULL), waits(shape))
     assert (seen.waiting_local, seen.wanted_local, seen.whole_nodes) == (1, lacks, [])
 
@@ -272,7 +272,7 @@ def test_large_numbers_of_squeue_are_in_thousands() -> None:
     ],
 )
 def test_whether_others_are_hidden(config: str, hidden: bool) -> None:
-    """What is not known counts as hidden: whoever scavenges must see who waits."""
+    """An unknown setting counts as hidden: a scavenger must see the waiting jobs."""
     assert capacity(IDLE, config=config).others_hidden is hidden
 
 
@@ -284,7 +284,7 @@ def test_the_configuration_is_asked_for_seldom() -> None:
 
 
 def test_while_the_list_of_jobs_is_the_same_nothing_else_is_asked() -> None:
-    """What a poll every second costs is one squeue; a job that comes or goes has all of it asked anew."""
+    """A poll every second costs one squeue; a job that comes or goes has all of it asked anew."""
     asked: list[str] = []
     answers = {"squeue": "", "sinfo": IDLE, "show assoc_mgr": "", "show config": CONFIG}
 

@@ -11,7 +11,7 @@ def no_file(path: str) -> str:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Of a job of 5 processors, at most 4 a node, on two nodes of which Slurm gave three processors each."""
+    """The environment of a job of 5 processors, at most 4 a node, on two nodes with three processors each."""
     return {
         "SLURM_JOB_ID": "61",
         "SLURM_JOB_NODELIST": "mu-c[1-2]",

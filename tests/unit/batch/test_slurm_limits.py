@@ -1,4 +1,4 @@
-"""What is read of the limits of an account, as Slurm 24.11 and 22.05 have told them."""
+"""The limits of an account, as Slurm 24.11 and 22.05 print them."""
 
 from pathlib import Path
 from typing import Any

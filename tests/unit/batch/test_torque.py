@@ -82,7 +82,7 @@ def test_hosts_to_avoid_are_refused_in_words() -> None:
 
 
 def test_the_lowest_priority_has_a_form_that_slurms_qsub_accepts_too(tmp_path: Path) -> None:
-    """What is -1024 to Torque must be a large number to Slurm, which has an sbatch beside it."""
+    """The priority -1024 of Torque must be a large number for Slurm, which has an sbatch beside it."""
     argv = torque.submit_argv(job(lowest=True), "/home/koala/t/script")
     for name, priority in (("qsub", "-1024"), ("sbatch", "2147483645")):
         (tmp_path / name).write_text('#!/bin/sh\necho "$@"\n')

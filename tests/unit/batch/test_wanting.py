@@ -1,4 +1,4 @@
-"""What waiting jobs of others come to, laid on what is free."""
+"""The demand of waiting local jobs, laid on the idle processors."""
 
 import random
 

@@ -100,7 +100,7 @@ def candidates(*free: int) -> list[Candidate]:
     ],
 )
 def test_the_search_is_not_exhaustive(free: tuple[int, ...], least: int, groups: list[str]) -> None:
-    """Of a group that is enough, no larger one is made; a partial group stays as it was."""
+    """No larger group is made than one that is enough; a partial group stays as it was."""
     found = search(candidates(*free), least)
     names = ["".join(each.cluster for each in group) for group in found]
     assert names == groups

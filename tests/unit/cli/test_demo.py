@@ -56,7 +56,7 @@ class Place:
         return [path for directory in (self.home, self.tmp, self.cwd) for path in directory.rglob("*")]
 
     def processes(self) -> list[str]:
-        """Those whose command line, environment, working directory or open files name the temporary directory."""
+        """Return processes whose command line, environment, directory or open files name the temporary directory."""
         name = os.fsencode(self.tmp)
         return [entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit() and mentions(entry, name)]
 

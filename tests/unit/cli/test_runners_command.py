@@ -26,7 +26,7 @@ NOW = Instant(1_700_000_000 * SECOND)
 
 
 class Koalad:
-    """What answers so."""
+    """A koalad with these answers."""
 
     def __init__(self, document: answers.RunnersAnswer) -> None:
         self._document = document

@@ -88,7 +88,7 @@ def job(text: str) -> Document:
 
 
 def request(text: str) -> Document:
-    """What a job runs."""
+    """The request of a job."""
     program = {"processors": 1, "executable": text, "arguments": [text], "environment": {"A": text}, "setup": [text]}
     mapping = {"name": text, "components": [program], "stage_in": [text], "stage_out": [{"path": text, "to": text}]}
     sources = [
@@ -347,7 +347,7 @@ def test_a_piece_of_a_document_may_end_within_a_character(monkeypatch: pytest.Mo
 
 
 def test_a_message_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that what several threads say comes line by line."""
+    """The lines of several threads are not mixed."""
     written: list[str] = []
     screen = io.StringIO()
     monkeypatch.setattr(screen, "write", written.append)

@@ -1,4 +1,4 @@
-"""What the engine prunes: only what is over, the directories first, and nothing while a cluster is out of reach."""
+"""The engine's pruning: only final jobs, the directories first, and nothing while a cluster is out of reach."""
 
 from typing import Any
 

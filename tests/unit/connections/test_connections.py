@@ -80,7 +80,7 @@ def test_what_is_sent_comes_back_byte_for_byte(connection: Connection, tmp_path:
 
 
 def test_nothing_that_follows_the_push_is_lost(connection: Connection, tmp_path: Path) -> None:
-    """What is written at once after the start, before the other side has said anything."""
+    """The bytes are written at once after the start, before the other side has sent anything."""
     with started(connection, tmp_path) as channel:
         channel.write(b"first words")
         assert read_exactly(channel, len(STARTED) + 11) == STARTED + b"first words"

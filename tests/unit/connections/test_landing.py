@@ -49,7 +49,7 @@ def test_pythons_of_long_ago(tmp_path: Path, version: str) -> None:
 
 
 def test_the_landing_reads_as_python_2_would_read_it() -> None:
-    """So that one too old can say so: no annotation, no f-string, nothing that came with 3."""
+    """A Python that is too old can report it: no annotation, no f-string, nothing that came with 3."""
     source = Path(landing.__file__).read_text()
     assert " -> " not in source
     assert not [line for line in source.splitlines() if ' f"' in line or "(f'" in line or "nonlocal" in line]
@@ -57,7 +57,7 @@ def test_the_landing_reads_as_python_2_would_read_it() -> None:
 
 @pytest.mark.parametrize("length", range(8))
 def test_nothing_that_comes_at_once_after_the_last_answer_is_lost(length: int) -> None:
-    """Whatever the length of what came before: a slow reader finds all of it at once."""
+    """The bytes before may be of any length: a slow reader finds all of them at once."""
     connection = _AllAtOnce(b"." * length, b"the KCM's own words")
     with started(connection, Path("/unused")) as channel:
         assert read_exactly(channel, 19) == b"the KCM's own words"
@@ -150,7 +150,7 @@ def test_what_is_run_lies_where_nobody_else_can_change_it(tmp_path: Path) -> Non
 
 
 def test_a_directory_that_everybody_may_write_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    """What koalapy did not make may be meant so; its owner is told how to close it."""
+    """A directory that koalapy did not make may be meant to be open; its owner is advised how to close it."""
     tmp_path.chmod(0o777)
     error = error_of(LocalConnection(), tmp_path)
     assert error.code == "shared_open_to_others"
@@ -260,7 +260,7 @@ def test_an_account_that_may_not_log_in(tmp_path: Path, shell: Callable[[str], N
 
 @pytest.mark.parametrize("name", SHELLS)
 def test_it_runs_under_a_login_shell(tmp_path: Path, name: str) -> None:
-    """So that what the profile adds to the PATH is there: whichever shell reads the line first."""
+    """The profile's additions to the PATH are there, whichever shell reads the line first."""
     path = need(name)
     (tmp_path / "tools").mkdir()
     tool = tmp_path / "tools" / "sbatch"
@@ -306,7 +306,7 @@ def test_local_connections_use_our_own_python() -> None:
 
 @pytest.mark.parametrize("name", SHELLS)
 def test_a_python_that_only_setup_brings(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the lines hold, whichever shell reads them first, and whatever they print or read."""
+    """The lines may be of any kind and print or read anything, in any shell that reads them first."""
     shell_path = need(name)
     monkeypatch.setenv("SHELL", shell_path)
     monkeypatch.setenv("HOME", str(tmp_path))

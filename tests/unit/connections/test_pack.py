@@ -67,7 +67,7 @@ def test_the_same_sources_elsewhere_make_the_same_bytes(tmp_path: Path) -> None:
 
 
 def elsewhere(first: Path, cwd: Path, program: str) -> str:
-    """What a fresh Python prints that looks into `first` before all else."""
+    """Return the output of a fresh Python that looks into `first` before all else."""
     environment = {**os.environ, "PYTHONPATH": str(first), "PYTHONDONTWRITEBYTECODE": "1"}
     argv = [sys.executable, "-c", program]
     done = subprocess.run(argv, env=environment, cwd=cwd, capture_output=True, text=True, check=False)

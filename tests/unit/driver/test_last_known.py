@@ -1,4 +1,4 @@
-"""What the driver knows of clusters without a store: the events that a new engine needs, and sessions that are over."""
+"""The driver's knowledge of clusters without a store: the events for a new engine, and sessions that are over."""
 
 from koalapy.driver.last_known import LastKnown
 from koalapy.model.cluster import ClusterState

@@ -1,4 +1,4 @@
-"""What a head node tells of its batch system and of itself, from output as real ones print it."""
+"""A head node's description of its batch system and of itself, from output as real ones print it."""
 
 import json
 import os
@@ -166,7 +166,7 @@ SCHED = "Sched default\n    sched_host = pbs-head\n"
 
 
 def lowest(queue: str | None = None, sched: str = SCHED, server: str = QSTAT_B, queues: str = QSTAT_Q) -> Lowest:
-    """What a PBS with this configuration says of the lowest priority."""
+    """Return the lowest priority as a PBS with this configuration reports it."""
     answers = {"qmgr -c list sched": sched, "qstat -B -f": server, "qstat -Q -f": queues}
     found = pbs.lowest(answering({name: result(text) for name, text in answers.items()}), BatchSettings("me", queue))
     assert found is not None

@@ -182,7 +182,7 @@ def imports(path: Path, known: Container[str]) -> Iterator[str]:
 
 
 def test_no_module_is_imported_by_what_it_imports() -> None:
-    """Of two that need each other one is a third's: what both need, or what joins them."""
+    """Where two modules need each other, a part belongs in a third one: what both need, or what joins them."""
     try:
         TopologicalSorter(arrows()).prepare()
     except CycleError as error:
@@ -190,7 +190,7 @@ def test_no_module_is_imported_by_what_it_imports() -> None:
 
 
 def test_a_command_starts_without_what_only_others_need() -> None:
-    """Nobody waits a second for `koala jobs` because there are a web framework, a database and a doctor."""
+    """`koala jobs` does not load a web framework, a database and a doctor."""
     code = "import sys, koalapy.cli.main as cli; cli.Commands().get_command(None, 'jobs'); print(*sys.modules)"
     loaded = set(
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -20,7 +20,7 @@ KEYS = {*JobFile.model_fields, *ComponentFile.model_fields}
 
 
 def of_koala() -> Iterator[str]:
-    """What stands between backticks in the last column of each table of six columns."""
+    """Return the words between backticks in the last column of each table of six columns."""
     for line in PAGE.splitlines():
         cells = line.split("|")[1:-1]
         if len(cells) == 6:

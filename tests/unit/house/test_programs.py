@@ -1,4 +1,4 @@
-"""What a machine lacks for the tests: it may leave some out, but none of a run that lands something."""
+"""Programs that a machine lacks for the tests: some runs leave tests out, a run before a landing none."""
 
 import re
 from pathlib import Path

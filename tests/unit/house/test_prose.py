@@ -138,6 +138,22 @@ def test_the_docstrings_of_a_room_follow_the_rules(room: str) -> None:
     assert not found, f"{len(found)} places\n" + "\n".join(found)
 
 
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+
+@pytest.mark.parametrize("folder", sorted({path.relative_to(ROOT / "tests").parts[0] for path in TESTS}))
+def test_the_docstrings_of_tests_follow_the_rules(folder: str) -> None:
+    """Only `Raises` is left out: an error of a test is a failure, and that of a double is the real one's."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {fault}"
+        for path in TESTS
+        if path.relative_to(ROOT / "tests").parts[0] == folder
+        for line, fault in faults_of(path.read_text(encoding="utf-8"))
+        if "has no `Raises`" not in fault
+    ]
+    assert not found, f"{len(found)} places\n" + "\n".join(found)
+
+
 def spoken_in(source: str) -> Iterator[tuple[int, str]]:
     """Line and text of each docstring and comment with a verb of speech. Code in backticks does not count."""
     for node, _ in documented(ast.parse(source)):
@@ -231,7 +247,7 @@ def test_a_verb_of_speech_is_found_on_a_page() -> None:
 def test_tests_are_not_named_by_verbs_of_speech() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text}"
-        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for path in TESTS
         for line, text in names_of_speech(path.read_text(encoding="utf-8"))
         if "`said`" not in text
     ]

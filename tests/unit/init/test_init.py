@@ -39,7 +39,7 @@ def environment(name: str, rule: str = "$fill_up", controls: bool = True) -> Doc
 
 
 def surveyed(**system: Any) -> Look:
-    """Of a head node with this batch system; without one, if nothing is said of it."""
+    """Return the survey of a head node with this batch system; without one, if none is given."""
     reported: dict[str, Any] = {
         "batch": "slurm",
         "version": "24.11.5",
@@ -222,7 +222,7 @@ def test_a_cluster_that_could_not_be_looked_at_needs_no_more_than_its_comment_si
 
 
 def refused(*arguments: object) -> str:
-    """What it says to a mistake of usage: quicker than a process of its own."""
+    """Return the message for a mistake of usage: quicker than by a process of its own."""
     done = CliRunner().invoke(app, ["init", *map(str, arguments)])
     assert done.exit_code == 2, done.output
     if "--json" in arguments:
@@ -331,12 +331,12 @@ def test_an_interrupt_at_a_question_writes_nothing_and_is_reported_as_elsewhere(
 
 
 def answered(home: Path, path: Path, lines: list[str]) -> str:
-    """What a person sees on a terminal who types these lines."""
+    """Return the screen of a person on a terminal who types these lines."""
     return typed(home, path, lines)[0]
 
 
 def typed(home: Path, path: Path, lines: list[str], interrupted_at: str = "\0") -> tuple[str, int]:
-    """What a person sees on a terminal, and the exit status. SIGINT is sent once this text is shown."""
+    """Return the screen of a person on a terminal, and the exit status. SIGINT is sent once this text is shown."""
     ours, theirs = pty.openpty()
     config = home / ".ssh" / "config"
     more = ["--ssh-config", str(config)] if config.exists() else []

@@ -1,4 +1,4 @@
-"""What an isolated program sees, the command that each means needs for it, and what a node without any says."""
+"""An isolated program's view, the command that each means needs for it, and the message of a node without any."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What is hidden in a report of a bug, and what is left to read."""
+"""The values that are hidden in a report of a bug, and what is left to read."""
 
 import pytest
 

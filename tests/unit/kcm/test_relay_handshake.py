@@ -160,7 +160,7 @@ def test_keys_are_derived_as_rfc_5869_has_it() -> None:
 
 
 def test_the_wire_is_as_it_is_written_down() -> None:
-    """What a wrapper of this protocol says must stay what it is, or RELAY_PROTOCOL must change."""
+    """The messages of a wrapper of this protocol must stay as they are, or RELAY_PROTOCOL must change."""
     hello, challenge = RelayHello(2, TAG, 5, "ab"), RelayChallenge(7, "cd")
     key = hmac.new(b"00", b"secret", hashlib.sha256).digest()
     assert handshake.relay_key("00", b"secret") == key
@@ -186,7 +186,7 @@ def ends() -> tuple[Channel, Channel]:
 
 
 def arrived(channel: Channel, *frames: bytes) -> list[Any]:
-    """What this end believes of these frames, until it ends the connection."""
+    """Return what this end accepts of these frames, until it ends the connection."""
     said: list[Any] = []
     for frame in frames:
         channel.feed(frame)

@@ -1,4 +1,4 @@
-"""What wrappers find in the shared directory while a KCM lives: mended when it is purged; and where the relay is."""
+"""The shared directory while a KCM lives, as wrappers find it: mended when it is purged; and where the relay is."""
 
 import json
 import os

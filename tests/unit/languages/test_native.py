@@ -242,7 +242,7 @@ def test_dumped_and_read_again_it_is_the_same() -> None:
 
 
 def typed(value: Any, numbers: set[str], key: str = "") -> Any:
-    """What a client would write as JSON for the text of a file."""
+    """Return what a client would write as JSON for the text of a file."""
     if isinstance(value, dict):
         return {name: typed(inner, numbers, name) for name, inner in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,6 @@
 """Requests as Globus documents and tests them: each is read, or refused with the reason that its author would expect.
 
-The cases are those of the job manager's tests and manual page (GRAM5), of the specification of RSL 1.0, of DUROC and
+The cases are those of the job manager's tests and manual page (GRAM5); of the specification of RSL 1.0, of DUROC and
 globus-job-run, and of the Java CoG Kit. The texts are ours.
 """
 

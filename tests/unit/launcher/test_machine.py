@@ -38,7 +38,7 @@ class Game:
         self.probation, self.left = True, False
 
     def apply(self, event: Any) -> list[Any]:
-        """What it says to that."""
+        """Return the machine's answer to the event."""
         return self._do(self.machine.handle(self.now, event))
 
     def receive(self, message: Any) -> list[Any]:

@@ -32,7 +32,7 @@ def all_of(space: Json, name: str = "x", read_line: Callable[[str, int], bytes] 
 
 
 def by_decimals(first: str, last: str, step: str, without: Sequence[str]) -> list[Decimal]:
-    """What a loop means, step by step."""
+    """Return the values of a loop, step by step."""
     left_out, found, value = {Decimal(each) for each in without}, [], Decimal(first)
     while value <= Decimal(last) if Decimal(step) > 0 else value >= Decimal(last):
         if value not in left_out:

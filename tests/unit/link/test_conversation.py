@@ -74,7 +74,7 @@ def event_of(number: int, body: Any | None = None) -> kcm.Event:
 
 
 def came(*fields: Any, **named: Any) -> Delivery:
-    """What was delivered, over the session of these tests."""
+    """Return what was delivered over the session of these tests."""
     return Delivery(*fields, **{"session": ("vu", EPOCH), **named})
 
 

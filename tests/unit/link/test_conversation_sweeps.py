@@ -1,4 +1,4 @@
-"""What a KCM says of sweeps, as koalad hears it: numbers as they are, instants of its own clock, its own Launchers."""
+"""A KCM's messages about sweeps, as koalad reads them: numbers as they are, instants of the KCM's own clock."""
 
 import pytest
 from koalapy_adapters import messages as wire

@@ -75,7 +75,7 @@ class Hostile:
             self.begin()
 
     def tag(self) -> str:
-        """Of an attempt of its own, of the honest cluster's, of the past, of another store."""
+        """Tags of the cluster's own attempt, of the honest cluster's, of the past, of another store."""
         if self.dice.random() < 0.1:
             return str(tag_of(InstanceId("zzzzz"), AttemptId(JobId(1), 0, 1)))
         jobs = [job.id for job in self.world.store.jobs()] or [JobId(1)]

@@ -1,4 +1,4 @@
-"""What koalad's log has about measurements of a cluster that fail."""
+"""The lines of koalad's log about measurements of a cluster that fail."""
 
 from typing import Any
 

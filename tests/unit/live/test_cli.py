@@ -344,7 +344,7 @@ def test_a_shell_completes_ids_and_clusters(koala: Any, shell: Callable[..., Doc
 
 
 def completed(koala: Any, line: str) -> str:
-    """What zsh is told."""
+    """Return the completions that zsh gets."""
     environment = koala.environment | {"_TYPER_COMPLETE_ARGS": line, "_KOALA_COMPLETE": "complete_zsh"}
     begin = "import sys; sys.argv[0] = 'koala'; from koalapy.cli.entry import main; main()"
     done = subprocess.run([sys.executable, "-c", begin], env=environment, capture_output=True, text=True, timeout=60)
@@ -468,7 +468,7 @@ def test_a_check_of_a_sweep(koala: Any) -> None:
 
 
 def test_a_check_without_koalad_or_its_clusters(fresh: Any, shell: Callable[..., Document]) -> None:
-    """What is not known is not said to fit, nor to fail."""
+    """An unknown cluster is reported neither to fit nor to fail."""
     file = fresh.write("job.yaml", {"components": [shell("true", 400, cluster="delft")]})
     fresh("submit", "--check", file).refused(3, "not running")
     shared = fresh.root / "delft"

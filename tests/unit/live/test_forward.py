@@ -234,7 +234,7 @@ def test_bytes_go_by_files_where_nodes_cannot_connect(place: Path) -> None:
 
 
 def last_bytes(plug: socket.socket) -> bytes | None:
-    """What comes before the connection ends; None if it is reset."""
+    """Return the bytes before the connection ends; None if it is reset."""
     plug.settimeout(live.PATIENCE_S)
     got = b""
     try:

@@ -20,7 +20,7 @@ MEASURED = {
 
 
 def lies() -> list[Document]:
-    """Of jobs 1 and 2, which are on another cluster."""
+    """Send lies about jobs 1 and 2, which are on another cluster."""
     failure = {"code": "down", "whose": "transient", "message": "It does not answer."}
     result = [1, 66, "exited", "n1", 0, 5, 5, 0, 0, 0, 0]
     bodies: list[Document] = []

@@ -126,7 +126,7 @@ def prometheus(directory: Path, port: int) -> Iterator[httpx.Client]:
 
 
 def answered(client: httpx.Client, query: str) -> list[Any]:
-    """What Prometheus finds once it has scraped long enough; empty if that is nothing."""
+    """Return the series that Prometheus finds once it has scraped long enough; empty if there is none."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         try:

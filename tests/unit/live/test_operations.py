@@ -1,4 +1,4 @@
-"""What operators look at, on a real koalad: usage and top."""
+"""The commands of operators, on a real koalad: usage and top."""
 
 import csv
 import fcntl
@@ -166,7 +166,7 @@ def known_clusters(koala: Any) -> list[Any]:
 
 
 def words(seen: list[str]) -> set[str]:
-    """Those of a full screen that can be seen."""
+    """Return the words of a full screen that can be seen."""
     return {word for word in ("▓", "/min", "QUEUE (1)") if any(word in line for line in seen)}
 
 

@@ -1,4 +1,4 @@
-"""What a person sees of a koalad that was killed: by `koala status`, by its log, and in the story of each job."""
+"""A person's view of a koalad that was killed: by `koala status`, by its log, and in the story of each job."""
 
 import json
 import os

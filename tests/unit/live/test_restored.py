@@ -19,7 +19,7 @@ JOBS_AHEAD = 100_000
 
 
 class Backup:
-    """Of one grid's store, made while its koalad runs."""
+    """A backup of one grid's store, made while its koalad runs."""
 
     def __init__(self, koala: Any) -> None:
         self._koala = koala

@@ -39,7 +39,7 @@ class Pair:
         self.work = self.one.work
 
     def stop(self) -> None:
-        """Whoever stands by first, so that nobody takes over from the other, who ends the jobs."""
+        """Stop the one that stands by first, so that it does not take over from the other, which ends the jobs."""
         both = sorted((self.one, self.two), key=lambda koala: state(koala) != "standing_by")
         for koala in both:
             if state(koala) == "standing_by":
@@ -55,7 +55,7 @@ def pair(place: Path, database: str) -> Iterator[Pair]:
 
 
 def state(koala: Any) -> str | None:
-    """None: no koalad answers."""
+    """Return the state; None if no koalad answers."""
     answer = koala("status", "--json")
     return None if answer.status == 3 else answer.document["state"]
 
@@ -178,7 +178,7 @@ def test_a_server_that_restarts_is_waited_for(
 
 
 class Wire:
-    """What lies between a koalad and its server: a socket that passes everything on, until it is cut."""
+    """The line between a koalad and its server: a socket that passes everything on, until it is cut."""
 
     def __init__(self, place: Path, server: Path) -> None:
         place.mkdir(mode=0o755)
@@ -199,7 +199,7 @@ class Wire:
                 _end(to_server)
 
     def heal(self) -> None:
-        """What was open is gone, as koalad hears now; and it may connect again."""
+        """Close what was open, as koalad notices now, and let it connect again."""
         with self._lock:
             self._whole = True
             for to_koalad, _ in self._ends:

@@ -1,4 +1,4 @@
-"""What `koala` says of a store that is in use, locked by another program, of an older koalapy, or of a newer one."""
+"""`koala` and a store that is in use, locked by another program, of an older koalapy, or of a newer one."""
 
 import sqlite3
 from collections.abc import Callable

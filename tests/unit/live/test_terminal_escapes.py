@@ -53,7 +53,7 @@ def ended(grid: Any, job: int) -> int:
 
 
 def on_a_terminal(grid: Any, *arguments: object) -> str:
-    """What a person sees, without what rich writes to draw it. Fails if anything else could move the terminal."""
+    """Return the visible text, without what rich writes to draw it. Fails if anything else could move the terminal."""
     ours, theirs = pty.openpty()
     environment = grid.environment | {"TERM": "xterm-256color", "COLUMNS": "400", "LANG": "C.UTF-8"}
     argv = [*live.COMMAND, *map(str, arguments)]

@@ -1,4 +1,4 @@
-"""What passes the border between koalad and clusters: the type and the bounds of every field of every message."""
+"""The border between koalad and clusters: the type and the bounds of every field of every message."""
 
 import json
 import math
@@ -147,7 +147,7 @@ def test_details_are_plain_and_not_deep() -> None:
 
 
 def test_the_room_of_a_large_file_system_is_reported() -> None:
-    """Of 64 PiB, which is more than 2**53 bytes."""
+    """The file has 64 PiB, which is more than 2**53 bytes."""
     reported = {"missing": [], "free": 1 << 56, "total": 1 << 56}
     assert wire.from_json({"type": "done", "id": 1, "details": reported}).details == reported
 

@@ -269,7 +269,7 @@ def test_persite_shared_anew_is_equal_on_every_cluster(drawn: Drawn, there: tupl
 @pytest.mark.parametrize("policy", BOTH)
 @given(drawn=CLAIMANTS, there=CLUSTERS)
 def test_asked_again_nothing_moves(policy: FairShare, drawn: Drawn, there: tuple[ClusterShare, ...]) -> None:
-    """What was shared out anew is kept when the same is asked of what it made."""
+    """A new division is kept when the policy is asked again about its result."""
     claimants = [replace(each, wants=PLENTY, excluded=()) for each in claimants_of(drawn)]
     nodes = policy.share(claimants, there, True)
     settled = [replace(each, holds=nodes[each.sweep]) for each in claimants]

@@ -2,9 +2,9 @@
 
     python _maintenance_killed.py DIRECTORY TASK
 
-A step is a file that is opened for writing, made, renamed or removed, a connection to a database, every SQL statement,
+A step is a file that is opened for writing, made, renamed or removed; a connection to a database, every SQL statement,
 and each few hundred operations within one. For each step a copy of DIRECTORY/seed is made, a koalad is killed at the
-step, and a second one makes up the run an hour later. For each step DIRECTORY/at once has a JSON object of what the
+step. A second one makes up the run an hour later. For each step DIRECTORY/at once has a JSON object of what the
 first koalad left, and DIRECTORY/found one of what is there in the end. The last ones are of a koalad that was not
 killed.
 """
@@ -91,7 +91,7 @@ def maintain(place: Path, task: str, now: Instant, killed_at: int | None) -> Non
 
 
 def left(place: Path) -> dict[str, Any]:
-    """What a user finds: the store's jobs, the last run, and of each file in the task's directory what is in it."""
+    """Return what a user finds: the store's jobs, the last run, and the contents of each file in the directory."""
     store = open_store("sqlite", place / "state")
     runs = [(run.name, run.ended is not None, run.well) for run in store.maintenance()]
     jobs = len(store.jobs())

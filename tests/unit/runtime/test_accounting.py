@@ -115,7 +115,7 @@ def used(number: int, cluster: str = "vu") -> Usage:
 
 
 class Clusters:
-    """Those that can be asked, and what they know. The head's clock is 7 s behind."""
+    """The clusters that can be asked, and what they know. The head's clock is 7 s behind."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, list[str]]] = []

@@ -1,4 +1,4 @@
-"""What koalapy takes up of disks: counted slowly on clusters, and here; and when that is said to be too much."""
+"""koalapy's use of disks: measured slowly on clusters, and here; and when it is reported as too much."""
 
 import os
 from collections.abc import Callable, Sequence

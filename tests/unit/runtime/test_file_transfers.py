@@ -225,7 +225,7 @@ def test_what_stalls_on_one_cluster_keeps_no_other_s_files_waiting(
 
 
 def test_a_job_on_several_clusters_waits_for_its_own_only(near: Near, collector: Collector, tmp_path: Path) -> None:
-    """Those that have their part from the good one, and wait for the bad one, leave the good one to others."""
+    """Jobs that have their part from the good cluster, and wait for the bad one, leave the good one to others."""
     bad = near.link("bad", QUICK, lambda kcm, message: None)
     near.link("good", QUICK, gives)
     for job in range(1, 9):

@@ -269,7 +269,7 @@ def begin(job: Job) -> bytes:
 
 
 def followed(grid: Grid, prefix: bool | None = None) -> Iterator[bytes]:
-    """What a client shows of what koalad sends."""
+    """Return what a client shows of what koalad sends."""
     lines = FollowedLines(prefix)
     lines.feed(begin(grid.job))
     return shown_of(follow_all(grid.read, lambda: grid.job, Followed("output")), lines)
@@ -338,7 +338,7 @@ def test_another_try_is_followed_too(tmp_path: Path) -> None:
 
 
 def test_two_hundred_who_follow_a_flooding_cluster_see_the_output_of_another() -> None:
-    """What the one writes has no end; of it no more is held than some pieces for each of them."""
+    """The output of the one writer has no end; no more of it is held than some pieces for each reader."""
     over = threading.Event()
     sent = [0] * 200
 
@@ -431,7 +431,7 @@ def test_every_line_comes_once_however_often_koalad_is_gone(
             grid.end()
 
     def answer() -> Iterator[bytes]:
-        """Of a koalad that reads now what there is to read: by what it would send, in a random order of components."""
+        """Return the answer of a koalad that reads now: what it would send, in a random order of components."""
         yield begin(grid.job)
         positions: dict[tuple[int, int], dict[int, int]] = {}
         for component, attempt, rank, size in asked or ():
@@ -463,7 +463,7 @@ def test_every_line_comes_once_however_often_koalad_is_gone(
 
 
 def test_koalad_goes_on_where_it_is_asked_to(tmp_path: Path) -> None:
-    """Of one try of a component; what another try of it wrote is another file."""
+    """The output is that of one try of a component; another try's is another file."""
     grid = Grid(tmp_path, 2, 1)
     for cluster, rank, data in (("c0", 0, b"one\ntwo\n"), ("c0", 1, b"three\n"), ("c1", 0, b"four\n")):
         grid.files[cluster].write(rank, data)
@@ -504,7 +504,7 @@ def test_what_is_no_frame_is_refused(sent: bytes) -> None:
 
 
 def test_a_koalad_that_is_away_is_reported_once() -> None:
-    """Whoever never reached it does not wait; of several that wait one tells, and each ends when its time is over."""
+    """A client that never reached koalad does not wait; of several that wait one reports it, and each ends in time."""
     said: list[str] = []
     error = NotReachable("not_reachable", "koalad is away.", "")
     with pytest.raises(NotReachable):

@@ -190,7 +190,7 @@ class Clusters:
         return {}
 
     def forgotten(self) -> list[Delivery]:
-        """What the cluster answers, once."""
+        """Return the cluster's answer, once."""
         sent, self.sent = self.sent, []
         commands = [(entry.number, entry.command) for entry in sent]
         return [

@@ -1,4 +1,4 @@
-"""What is said to a service manager, over real sockets; and who may say it."""
+"""The messages to a service manager, over real sockets; and who may send them."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""What jobs wrote, brought home at their end: bounded, whole or not at all, and read where its cluster is not there."""
+"""The output of jobs, collected at their end: bounded, whole or not at all, and read without its cluster."""
 
 import os
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def attempt_of(directory: Path, *written: bytes) -> Path:
 
 
 def ends(directory: Path, most: int) -> list[bytes]:
-    """What a KCM sends of an attempt's output, bounded."""
+    """Return what a KCM sends of an attempt's output, bounded."""
     source = Outputs(str(directory), "output", [], most)
     source.open()
     return list(iter(lambda: source.read(1 << 16, True), b""))
@@ -71,7 +71,7 @@ def test_of_a_long_file_its_begin_and_its_end_come(
 
 @pytest.mark.parametrize("line", [b"[0,5,7]\nabcde", b"[0,5,1,1]\nabcde", b"[0,5,-1]\nabcde", b"[0,5,1e3]\nabcde"])
 def test_nothing_is_left_out_where_all_was_asked_for(line: bytes) -> None:
-    """Of a followed stream a position would be wrong."""
+    """A position would be wrong for a followed stream."""
     with pytest.raises(ClusterError):
         list(Stretches().feed(line))
     if line.startswith(b"[0,5,7]"):
@@ -114,7 +114,7 @@ def test_what_is_at_home_is_read_there(store: WrittenStore) -> None:
 
 
 def test_who_has_read_some_of_it_reads_the_rest_at_home(store: WrittenStore) -> None:
-    """Of what was cut that would be wrong: then its cluster is asked, or it is said why that cannot be."""
+    """A cut file has no such positions: its cluster is asked, or the reason why it cannot be asked is reported."""
     store.write(ATTEMPT, "output", iter([b"[0,3]\nabc[1,2]\nde[0,3]\nfgh"]), 1000)
     assert read(store, positions={0: 4, 1: 2}) == {0: b"gh"}
     store.write(ATTEMPT, "errors", iter([b"[0,3]\nabc[0,1,9]\nd"]), 1000)

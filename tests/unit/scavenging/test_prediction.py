@@ -95,7 +95,7 @@ def test_it_gets_better_with_the_days() -> None:
 
 
 def reborn(prediction: Prediction) -> Prediction:
-    """What koalad begins with when it is started anew."""
+    """Return the state that koalad begins with when it is started anew."""
     learned = prediction.to_keep()
     assert learned is not None
     return Prediction(learned=learned)

@@ -871,7 +871,7 @@ def test_a_restarted_koalad_keeps_the_prediction_of_the_clusters_that_it_has() -
 
 
 def test_a_restored_store_replaces_its_launchers_by_new_ones_with_higher_numbers() -> None:
-    """Nobody knows the fate of the Launchers in a backup, nor of later ones; new numbers lie beyond all of theirs."""
+    """The fate of the Launchers in a backup is unknown, and of later ones too; new numbers lie beyond all of theirs."""
     play = SweepPlay(ONE)
     sweep = play.sweep(100)
     play.start_all(sweep)

@@ -50,7 +50,7 @@ class Stand:
         self._records.add(job(number, processors))
 
     def decide(self) -> list[Decision]:
-        """Whoever is claimed for leaves the queue, as in the engine."""
+        """Decide; a claimed job leaves the queue, as in the engine."""
         found = []
         for decision in self.passes.decide(NOW):
             decided = self._records.jobs[decision.job]

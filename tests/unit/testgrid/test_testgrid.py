@@ -139,7 +139,7 @@ def test_scripts_for_openpbs_read_its_profile_before_unset_variables_are_errors(
 
 
 def test_each_qmgr_of_the_scripts_for_openpbs_has_one_command() -> None:
-    """Of several `-c` it obeys the last one only."""
+    """qmgr obeys only the last of several `-c`."""
     lines = [line for path in (layout.directory() / "pbs").iterdir() for line in path.read_text().splitlines()]
     calls = [line for line in lines if "qmgr -c" in line]
     assert len(calls) >= 7
@@ -361,7 +361,7 @@ def test_data_is_found_inside_the_package_where_a_wheel_put_it(tmp_path: Path, m
 
 
 def run_python(program: str, **environment: str) -> str:
-    """What the program prints, run by itself with these variables."""
+    """Return the output of the program, run by itself with these variables."""
     argv = [sys.executable, "-c", program]
     return subprocess.run(argv, env=os.environ | environment, capture_output=True, text=True, check=True).stdout
 
