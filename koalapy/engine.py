@@ -22,7 +22,7 @@ from koalapy.coallocation import (
     suspend,
     user_requests,
 )
-from koalapy.coallocation.flows import turns
+from koalapy.coallocation.flows import prerequisites
 from koalapy.coallocation.step import RunListStep
 from koalapy.core.core import Core
 from koalapy.information.kis import ClusterSummary
@@ -92,7 +92,7 @@ from koalapy.model.units import Instant
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scavenging import black_holes, feeding, idle_nodes, parameters, pilots
 from koalapy.scavenging.scavenger import Scavenger
-from koalapy.scheduler import preemption
+from koalapy.scheduler import vacating
 from koalapy.scheduler.blocked_ahead import Overtaken
 from koalapy.scheduler.passes import Passes
 from koalapy.scheduler.schedule import Claim, ClaimChoice, Decision, EndChoices, Policies, Reject
@@ -238,7 +238,7 @@ class Engine:
                 self._react_to_facts(now)
         self._scavenger.end_sweeps(now)
         if core.prerequisites.ended:
-            turns.settle(core, now)
+            prerequisites.settle(core, now)
         if core.records.counters.doubtful_below:
             restored_store.bind_waiting(core, now)
         requests.step(core, now)
@@ -247,12 +247,12 @@ class Engine:
         if core.startup_gate.give_up_late(now, bool(core.queue.ads)):
             core.mark_dirty()
         if core.dirty:
-            for preempting in preemption.decide(core, now, self._policies):
+            for preempting in vacating.decide(core, now, self._policies):
                 self._carry_out_preemption(now, preempting)
             self._schedule(now)
         self._scavenger.step(now)
         if core.prerequisites.ended:
-            turns.settle(core, now)  # what has failed since lets no job begin
+            prerequisites.settle(core, now)  # what has failed since lets no job begin
         if core.queue.ads:
             self._compare_ads(now)
         revoking.step(core, now, self._policies)
@@ -322,15 +322,15 @@ class Engine:
             case Overtaken(_, times):
                 core.records.change(job, overtaken=job.overtaken + times)
 
-    def _carry_out_preemption(self, now: Instant, decision: preemption.MakeRoom | preemption.PolicyError) -> None:
+    def _carry_out_preemption(self, now: Instant, decision: vacating.MakeRoom | vacating.PolicyError) -> None:
         core = self.core
         match decision:
-            case preemption.MakeRoom(found, vacated, suspended):
+            case vacating.MakeRoom(found, vacated, suspended):
                 make_room.make_room(core, now, core.records.jobs[found.job], vacated, suspended)
                 self._carry_out(now, found)
                 if suspended:
                     suspend.commit_processors(core)
-            case preemption.PolicyError(job, message):
+            case vacating.PolicyError(job, message):
                 if (job, message) not in core.sessions.noted_errors:
                     core.sessions.noted_errors[job, message] = None
                     core.records.note(now, job, "policy_failed", message=message)

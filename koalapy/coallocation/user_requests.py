@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from koalapy.coallocation.flows.progress import jobs_of, stop_flow
+from koalapy.coallocation.flows.ends import jobs_of, stop_flow
 from koalapy.coallocation.stop import cancel_work, stop_job, stop_sweep
 from koalapy.core.core import Core
 from koalapy.model.commands import ChangeSentJob

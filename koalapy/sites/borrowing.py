@@ -23,7 +23,7 @@ from koalapy.model.sweep import Sweep
 from koalapy.model.units import DAY, MINUTE, SECOND, Duration, Instant, format_duration
 from koalapy.policies.calls import call_policy
 from koalapy.policies.delegation import WaitingRequest
-from koalapy.scheduler.preemption import may_be_tried_again
+from koalapy.scheduler.vacating import may_be_tried_again
 from koalapy.sites import accounts, asking, counts, passing, sweep_leases
 from koalapy.sites.asking import Ask
 from koalapy.sites.delegating import (

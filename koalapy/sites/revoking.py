@@ -15,7 +15,7 @@ from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.lease import REVOKE_GRACE, Lease, LeaseState, Lend, RevokeFor, holds_lease
 from koalapy.model.units import Duration, Instant
-from koalapy.scheduler import preemption
+from koalapy.scheduler import vacating
 from koalapy.scheduler.schedule import Policies
 from koalapy.sites import lending
 
@@ -96,7 +96,7 @@ def _revoke_for_own(core: Core, now: Instant, lend: Lend, policies: Policies) ->
         if holds_lease(waiting.job.request):
             continue
         held = sorted(_held(core), key=lambda each: (not _is_going(each[1]), -each[2].id))
-        needed = preemption.jobs_in_the_way(core, now, waiting, policies, [each[2] for each in held])
+        needed = vacating.jobs_in_the_way(core, now, waiting, policies, [each[2] for each in held])
         if needed is None:
             continue
         for name, lease, job in held:

@@ -68,7 +68,7 @@ from koalapy.coallocation import (
     suspend,
     user_requests,
 )
-from koalapy.coallocation.flows import turns
+from koalapy.coallocation.flows import prerequisites
 from koalapy.core import wait_queue
 from koalapy.core.core import Core
 from koalapy.core.matching import Matching
@@ -99,7 +99,7 @@ from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, Duration, Instant
 from koalapy.policies.admission import AdmissionState
 from koalapy.scavenging import admission, idle_nodes, parameters, reclaim
-from koalapy.scheduler import preemption, schedule
+from koalapy.scheduler import schedule, vacating
 from koalapy.scheduler.blocked_ahead import BlockedAhead
 from koalapy.sites import accounts, borrowing, lending, requests
 from koalapy.store.memory import MemoryStore
@@ -697,7 +697,7 @@ def _one_prerequisite_is_enough() -> Any:
 
 
 def _a_failure_is_not_passed_on() -> Any:
-    return patch.object(turns, "_fail", lambda core, now, job, causes: None)
+    return patch.object(prerequisites, "_fail", lambda core, now, job, causes: None)
 
 
 def _a_try_in_doubt_is_made_again() -> Any:
@@ -764,7 +764,7 @@ def _a_silent_end_is_waited_for() -> Any:
 
 def _jobs_are_vacated_without_a_claim() -> Any:
     def carry_out(self: Engine, now: Instant, decision: Any) -> None:
-        if isinstance(decision, preemption.MakeRoom):
+        if isinstance(decision, vacating.MakeRoom):
             job = self.core.records.jobs[decision.claim.job]
             make_room.make_room(self.core, now, job, decision.vacated, decision.suspended)
 
@@ -772,8 +772,8 @@ def _jobs_are_vacated_without_a_claim() -> Any:
 
 
 def _more_jobs_are_vacated_than_are_needed() -> Any:
-    real = preemption._Clusters.needed
-    return patch.object(preemption._Clusters, "needed", lambda self, jobs: jobs if real(self, jobs) else [])
+    real = vacating._Clusters.needed
+    return patch.object(vacating._Clusters, "needed", lambda self, jobs: jobs if real(self, jobs) else [])
 
 
 def _a_vacated_job_goes_to_the_tail() -> Any:

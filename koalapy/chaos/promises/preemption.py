@@ -13,7 +13,7 @@ from koalapy.model.identity import AttemptId, JobId, attempt_of, is_tag, tag_of
 from koalapy.model.job import History, Job
 from koalapy.model.settings import PreemptBy, Settings
 from koalapy.model.states import AttemptState, JobState
-from koalapy.scheduler.preemption import MOST_SUSPENSIONS
+from koalapy.scheduler.vacating import MOST_SUSPENSIONS
 
 
 def _made_room(line: History) -> list[JobId]:

@@ -25,8 +25,8 @@ from koalapy.model.states import AttemptState, BatchState, JobState, ReportedEnd
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.runtime.load_policies import frees_when_suspended
-from koalapy.scheduler.preemption import MOST_SUSPENSIONS
 from koalapy.scheduler.schedule import Policies
+from koalapy.scheduler.vacating import MOST_SUSPENSIONS
 from koalapy.views.explanation import explain, summary
 from koalapy.views.history import sentence
 from koalapy.views.metrics import Counting

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from koalapy.coallocation.flows.progress import count_end
+from koalapy.coallocation.flows.ends import count_end
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
