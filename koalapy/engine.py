@@ -264,6 +264,8 @@ class Engine:
             notifications.announce_changes(core, now)
         if core.neighbours.changed:
             core.records.note_neighbours(core.neighbours.take_changed())
+        if core.leases.changed:
+            core.records.note_leases(core.leases.take_changed())
         step = core.records.take()
         if core.left:
             step.commands = tuple([each for each in step.commands if cluster_of(each) not in core.left])

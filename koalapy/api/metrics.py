@@ -14,7 +14,6 @@ from koalapy import __version__
 from koalapy.api.errors import error_answer
 from koalapy.api.koalad import Facts
 from koalapy.model.errors import Reason
-from koalapy.model.lease import LeaseState
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND
 from koalapy.model.usage import Kind
@@ -205,10 +204,8 @@ class _Collector:
             connected.add_metric([each.name], float(each.status.state == "connected"))
             messages.add_metric([each.name, "sent"], each.sent)
             messages.add_metric([each.name, "received"], each.received)
-            leases = [lease for lease in each.record.leases if lease.state is LeaseState.BOUND] if each.record else []
-            charges = (each.record.lent, each.record.borrowed) if each.record else (0, 0)
-            for direction, charge in zip(("lent", "borrowed"), charges, strict=True):
-                bound = sum(lease.processors for lease in leases if lease.lent == (direction == "lent"))
+            lent, borrowed = (each.record.lent, each.record.borrowed) if each.record else (0, 0)
+            for direction, bound, charge in (("lent", each.lent, lent), ("borrowed", each.borrowed, borrowed)):
                 leased.add_metric([each.name, direction], bound)
                 charged.add_metric([each.name, direction], charge / SECOND)
         yield from (connected, messages, leased, charged)

@@ -101,7 +101,7 @@ def _end_lease(sites: SimSites, rng: Random) -> None:
     if found:
         view = rng.choice(found)
         ended = LeaseEndRequested(
-            neighbour=view.neighbour, lease=view.lease.number, lent=view.lease.lent, reason=_ENDED,
+            neighbour=view.lease.neighbour, lease=view.lease.number, lent=view.lease.lent, reason=_ENDED,
             at_once=rng.random() < 0.5,
         )  # fmt: skip
         world.koalad.request(ended)
@@ -129,11 +129,11 @@ def _forge_end(sites: SimSites, rng: Random) -> None:
     liar, victim = rng.choice(((pair.one, pair.other), (pair.other, pair.one)))
     lying, deceived = sites.worlds[liar].koalad.engine, sites.worlds[victim].koalad.engine
     record = None if deceived is None else deceived.core.neighbours.records.get(liar)
-    if lying is None or record is None or victim not in lying.core.neighbours.records:
+    if lying is None or deceived is None or record is None or victim not in lying.core.neighbours.records:
         return
-    known = {each.number for each in (*record.leases, *record.given_up) if not each.lent}
+    known = {each.number for each in (*deceived.core.leases.borrowed_of(liar), *record.given_up)}
     number = rng.choice((rng.randint(1, max(1, record.next_lease - 1)), record.next_lease + rng.randint(1000, 9999)))
-    there = lying.core.neighbours.lease(victim, number, lent=True)
+    there = lying.core.leases.lent.get((victim, number))
     if rng.random() < 0.3:
         lying.core.records.command(ReturnLease(neighbour=victim, lease=number + 100_000))
     elif number not in known and there is None:

@@ -8,7 +8,7 @@ from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job
-from koalapy.model.lease import Refusal, is_held, lease_cluster, lease_of_cluster
+from koalapy.model.lease import Refusal, is_held, lease_of_cluster
 from koalapy.model.units import DAY, Duration, Instant
 
 _EVER = Duration(3650 * DAY)
@@ -30,11 +30,11 @@ def leave_out(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reas
     clusters = [attempt.cluster]
     if lease is not None and (record := core.neighbours.records.get(lease[0])) is not None:
         others = [each for each in record.refusals if each.job != job.id]
-        asked = core.neighbours.lease(*lease, lent=False)
+        asked = core.leases.borrowed.get(lease)
         round_of = 0 if asked is None else asked.round
         refusal = Refusal(job=job.id, at=now, reason=reason, round=round_of, until=until)
         core.neighbours.change(lease[0], refusals=(*others, refusal))
-        borrowed = [lease_cluster(lease[0], each.number) for each in record.leases if not each.lent]
+        borrowed = [each.cluster for each in core.leases.borrowed_of(lease[0])]
         clusters += [each for each in borrowed if each != attempt.cluster]
     for cluster in clusters:
         _exclude(core, now, job, cluster, until)
@@ -59,5 +59,4 @@ def _exclude(core: Core, now: Instant, job: Job, cluster: str, until: Instant) -
 def _is_there(core: Core, cluster: str) -> bool:
     """Return whether the cluster is not a pilot or lease that is over. A bound lease may have yet to join the grid."""
     lease = lease_of_cluster(cluster)
-    bound = lease is not None and lease[0] in core.neighbours.records and core.neighbours.lease(*lease, lent=False)
-    return not is_held(cluster) or cluster in core.information.clusters or bool(bound)
+    return not is_held(cluster) or cluster in core.information.clusters or lease in core.leases.borrowed

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from koalapy.core.at_barrier import AtBarrier
 from koalapy.core.foreign import ForeignStatements
+from koalapy.core.leases import Leases
 from koalapy.core.matching import Matching
 from koalapy.core.neighbours import Neighbours
 from koalapy.core.notifications import Notifications
@@ -74,6 +75,7 @@ class Core:
         self.note_commands([entry.command for entry in snapshot.outbox])
         self.sessions, self.pauses = SessionState(), Pauses()
         self.neighbours = Neighbours(snapshot.neighbours, snapshot.requests_seen)
+        self.leases = Leases(snapshot.leases)
         self.matching = Matching()
         self.node_sizes: dict[str, int] = {}
         self.nodes_changed = False

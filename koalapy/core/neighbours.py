@@ -7,7 +7,7 @@ from typing import Any
 
 from koalapy.model.events import NeighbourEvent, NeighbourJoined, NeighbourMessage
 from koalapy.model.identity import JobId
-from koalapy.model.lease import Lease, Origin, SeenRequest, SweepWish
+from koalapy.model.lease import Origin, SeenRequest, SweepWish
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy, worst_fit
@@ -65,33 +65,6 @@ class Neighbours:
 
     def change(self, name: str, **changes: Any) -> None:
         self.put(replace(self.records[name], **changes))
-
-    def lease(self, name: str, number: int, lent: bool) -> Lease | None:
-        """Return the lease of this number; None without one."""
-        return next((each for each in self.records[name].leases if each.number == number and each.lent is lent), None)
-
-    def beyond(self, lease: Lease) -> Lease | None:
-        """Return the record of a lease over the other link of this site; None if there is none, any more."""
-        if lease.beyond is None or lease.beyond[0] not in self.records:
-            return None
-        return self.lease(*lease.beyond, lent=not lease.lent)
-
-    def put_lease(self, name: str, lease: Lease) -> None:
-        """Add a lease, or replace it."""
-        others = [each for each in self.records[name].leases if (each.number, each.lent) != (lease.number, lease.lent)]
-        self.change(name, leases=(*others, lease))
-
-    def drop_lease(self, name: str, lease: Lease) -> None:
-        self.change(
-            name,
-            leases=tuple(
-                each for each in self.records[name].leases if (each.number, each.lent) != (lease.number, lease.lent)
-            ),
-        )
-
-    def leases(self, lent: bool) -> list[tuple[str, Lease]]:
-        """Return all leases of this direction, each with its neighbour."""
-        return [(name, each) for name, record in self.records.items() for each in record.leases if each.lent is lent]
 
     def remove(self, name: str) -> None:
         self.changed[name] = replace(self.records.pop(name), gone=True)

@@ -380,6 +380,7 @@ class Driver:
             removed=step.removed,
             as_before=step.as_before,
             neighbours=step.neighbours,
+            leases=step.leases,
             requests_seen=step.requests_seen,
             requests_forgotten=step.requests_forgotten,
             leases_ended=step.leases_ended,

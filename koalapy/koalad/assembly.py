@@ -166,7 +166,7 @@ class Koalad:
         self.grid_changes = GridChanges(grid, commanded, parts)
         examine = self._links.examine_lease
         self.leases = Leases(
-            self.service, self.grid_changes, self._loop, examine, self._links.lease_bytes, snapshot.neighbours
+            self.service, self.grid_changes, self._loop, examine, self._links.lease_bytes, snapshot.leases
         )
         if self.sites is not None:
             self._links.open_lease = self.sites.links.open_lease
@@ -441,7 +441,7 @@ def _held(grid: GridFile, snapshot: Snapshot, store: Store) -> list[PilotCluster
     for number in clusters_held(snapshot.jobs, attempts):
         if (job := store.job(number)) is not None:
             found.append(cluster_of_pilot(job))
-    return [*found, *leases_held(snapshot.neighbours, attempts, borrow_of(grid.site))]
+    return [*found, *leases_held(snapshot.leases, attempts, borrow_of(grid.site))]
 
 
 def _known_attempts(snapshot: Snapshot) -> list[Attempt]:

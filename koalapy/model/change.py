@@ -9,7 +9,7 @@ from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import NOTHING, Learned
-from koalapy.model.lease import Origin, SeenRequest
+from koalapy.model.lease import Lease, Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.sweep import Sweep, Work
@@ -62,6 +62,7 @@ class Change:
     new: tuple[JobId, ...] = ()  # of `jobs` and `sweeps`, those that must not be in the store yet
     as_before: tuple[JobId, ...] = ()  # of `jobs`, those whose own fields are as they were
     neighbours: tuple[Neighbour, ...] = ()  # that changed; the record of one that is gone is removed
+    leases: tuple[Lease, ...] = ()  # that changed; the record of one that is gone is removed
     requests_seen: tuple[SeenRequest, ...] = ()  # of neighbours, for the first time
     requests_forgotten: tuple[Origin, ...] = ()  # removed before those are kept that are seen anew
     leases_ended: tuple[EndedLease, ...] = ()
@@ -89,6 +90,7 @@ class Change:
             or self.usage
             or self.accounted
             or self.neighbours
+            or self.leases
             or self.requests_seen
             or self.requests_forgotten
             or self.leases_ended
@@ -110,5 +112,6 @@ class Snapshot:
     outbox: tuple[OutboxEntry, ...] = ()
     learned: Learned = NOTHING
     neighbours: tuple[Neighbour, ...] = ()  # by name
+    leases: tuple[Lease, ...] = ()  # those that are lent first, each by neighbour and number
     requests_seen: tuple[SeenRequest, ...] = ()  # the oldest first
     unreadable: tuple[JobId, ...] = ()  # jobs and sweeps that are not final, but whose records cannot be read

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import JobId
-from koalapy.model.lease import Lease, LeaseState
+from koalapy.model.lease import Lease
 from koalapy.model.units import DAY, Instant
 
 
@@ -21,6 +21,11 @@ class LeaseKey(NamedTuple):
     lent: bool
     number: int
     asked_at: Instant
+
+
+def key_of(lease: Lease) -> LeaseKey:
+    """Return the key that the account of a lease has, or will have."""
+    return LeaseKey(lease.neighbour, lease.lent, lease.number, lease.asked_at)
 
 
 @fast_frozen
@@ -108,14 +113,14 @@ def charges(
     return found
 
 
-def charged_now(leases: Iterable[tuple[str, Lease]], now: Instant, since: Instant | None = None) -> dict[str, Charged]:
-    """Sum the leases that go on, each with its neighbour, from `since` until now."""
+def charged_now(leases: Iterable[Lease], now: Instant, since: Instant | None = None) -> dict[str, Charged]:
+    """Sum the leases that go on, by neighbour, from `since` until now."""
     found: dict[str, Charged] = {}
-    for name, each in leases:
-        if each.bound_at is not None and each.state is not LeaseState.OVER:
+    for each in leases:
+        if each.bound_at is not None and not each.state.over:
             time = each.processors * max(0, now - max(each.bound_at, since or each.bound_at))
             part = Charged(lent_now=time) if each.lent else Charged(borrowed_now=time)
-            found[name] = found.get(name, Charged()).plus(part)
+            found[each.neighbour] = found.get(each.neighbour, Charged()).plus(part)
     return found
 
 

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from koalapy.model.errors import Reason
 from koalapy.model.hours import Hours
 from koalapy.model.identity import JobId
 from koalapy.model.isolated import MPI, beyond_isolation, needs_terminal
 from koalapy.model.request import ComponentRequest, Isolate, Launch, PilotTerms, Request, WhenBusy
+from koalapy.model.states import LeaseState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant, format_duration, format_instant
 
 PILOT = "pilot"  # before the tilde of a pilot's cluster, so no site may have that name
@@ -100,20 +101,6 @@ class Delegation:
     interval: Duration = Duration(0)
 
 
-class LeaseState(StrEnum):
-    """The state of a request or its lease at one side of a link. What is over at the lender has no record any more.
-
-    asked -> bound, closing, or nothing if it is rejected; bound -> closing, over; closing -> over (the borrower)
-    asked -> binding, bound, closing; binding -> bound, closing; bound -> closing, and then nothing (the lender)
-    """
-
-    ASKED = "asked"  # the lender has not answered yet; at the lender: it has asked the next site, or has yet to decide
-    BINDING = "binding"  # the lender's pilot does not run yet, or its nodes are examined
-    BOUND = "bound"
-    CLOSING = "closing"  # it was cancelled or returned, or is being ended by the lender
-    OVER = "over"  # nothing runs on it for certain; its cluster leaves the borrower's grid
-
-
 class Origin(NamedTuple):
     """A resource request as all sites of a chain know it: its first site, its number there, and its round.
 
@@ -172,46 +159,96 @@ class Asked:
     rejected_by: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """The record of a lease, or of the resource request for it, at one side.
+class LeaseId(NamedTuple):
+    """The identity of a lease at one side of a link. `number`: the borrower's."""
 
-    `number`: the borrower's; with `lent` it is unique for a neighbour. `job`: at the borrower that for which it was
-    requested, at the lender the pilot that holds it. `ends_at`: once it is bound, by the clock of this side.
-
-    A site between two others has two records, without a job: one of what it lends to the one, and one of what it
-    borrows of the other. `beyond`: the neighbour and number of the other record. `asked`: the request, at a lender.
-    `length`: the links of the chain from where the processors are to here. `why`: why this site ends it.
-    `round`: at the borrower, see Origin. `revoked_until`: its lender takes it back, and ends it then. `user`, `name`:
-    of the job for which it was requested, as the site of that job reports them. `components`: at the borrower those of
-    its job for which it was requested; none if they are all. `sweeps`: at the borrower `job` is a sweep, and sweeps are
-    placed there. `isolation`: at the borrower, as its lender has reported it; see ClusterSettings.
-    """
-
+    neighbour: str
     number: int
     lent: bool
-    job: JobId | None
-    processors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lease:
+    """The part of a lease, or of the resource request for it, that both sides record.
+
+    `job`: at the borrower that for which it was requested, at the lender the pilot that holds it. `ends_at`: once it is
+    bound, by the clock of this side.
+
+    A site between two others has two records, without a job: one of what it lends to the one, and one of what it
+    borrows of the other. `beyond`: the neighbour and number of the other record. `length`: the links of the chain from
+    where the processors are to here. `revoked_until`: its lender takes it back, and ends it then. `user`, `name`: of
+    the job for which it was requested, as the site of that job reports them.
+    """
+
+    neighbour: str
+    number: int
     state: LeaseState
+    processors: int
     asked_at: Instant
+    job: JobId | None = None
     bound_at: Instant | None = None
     ends_at: Instant | None = None
     beyond: tuple[str, int] | None = None
-    asked: Asked | None = None
     length: int = 0
-    why: Reason | None = None
-    round: int = 0
     revoked_until: Instant | None = None
     user: str = ""
     name: str = ""
-    components: tuple[int, ...] = ()
-    sweeps: bool = False
-    isolation: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LentLease(_Lease):
+    """A lease, or a neighbour's request for it, at the lender. `why`: why this site ends it."""
+
+    asked: Asked
+    why: Reason | None = None
+    lent: ClassVar[Literal[True]] = True
+
+    @property
+    def id(self) -> LeaseId:
+        return LeaseId(self.neighbour, self.number, lent=True)
+
+    @property
+    def origin(self) -> Origin:
+        return self.asked.origin
 
     @property
     def is_undecided(self) -> bool:
         """Return whether a neighbour has asked for it, and this site has yet to look for processors."""
-        return self.lent and self.state is LeaseState.ASKED and self.beyond is None
+        return self.state.asked and self.beyond is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BorrowedLease(_Lease):
+    """A lease, or the request for it, at the borrower.
+
+    `origin`: of a request that this site passes on. `round`: see Origin. `components`: those of its job for which it
+    was requested; none if they are all. `sweeps`: `job` is a sweep, and sweeps are placed there. `isolation`: as its
+    lender has reported it; see ClusterSettings.
+    """
+
+    origin: Origin | None = None
+    round: int = 0
+    components: tuple[int, ...] = ()
+    sweeps: bool = False
+    isolation: tuple[str, ...] | None = None
+    lent: ClassVar[Literal[False]] = False
+
+    @property
+    def id(self) -> LeaseId:
+        return LeaseId(self.neighbour, self.number, lent=False)
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster that it is here, if it is passed on to nobody."""
+        return lease_cluster(self.neighbour, self.number)
+
+    @property
+    def is_cluster(self) -> bool:
+        """Return whether it is to be a cluster of this grid: what runs there may still report."""
+        return self.beyond is None and self.bound_at is not None and (self.state.bound or self.state.closing)
+
+
+Lease = LentLease | BorrowedLease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

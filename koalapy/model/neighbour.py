@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from koalapy.model.errors import Reason
-from koalapy.model.lease import Lease, Refusal
+from koalapy.model.lease import BorrowedLease, Refusal
 from koalapy.model.units import Instant
 
 
@@ -58,10 +58,9 @@ class Neighbour:
     lower number were handled already. `free`: the processors that the neighbour reported last, `reported_at` when.
     `sent_free`: the number that it was sent last. `gone`: the neighbour was removed, and so is its record.
 
-    `leases`: those over this link, both ways, and the requests for them. `refusals`: why it did not serve jobs that
-    wait here. `next_lease`: the number of the next request to it. `lent`, `borrowed`: processor-microseconds of the
-    leases that are over. `given_up`: borrowed leases that are over without its report, the newest ones; it may charge
-    for each once.
+    `refusals`: why it did not serve jobs that wait here. `next_lease`: the number of the next request to it. `lent`,
+    `borrowed`: processor-microseconds of the leases that are over. `given_up`: borrowed leases that are over without
+    its report, the newest ones; it may charge for each once.
     """
 
     name: str
@@ -72,10 +71,9 @@ class Neighbour:
     reported_at: Instant | None = None
     sent_free: int | None = None
     gone: bool = False
-    leases: tuple[Lease, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     next_lease: int = 1
     lent: int = 0
     borrowed: int = 0
     counts: LinkCounts = LinkCounts()
-    given_up: tuple[Lease, ...] = ()
+    given_up: tuple[BorrowedLease, ...] = ()

@@ -13,7 +13,7 @@ from koalapy.model.identity import FIRST_PILOT, PILOTS_END, AttemptId, InstanceI
 from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts, PilotIndex, concerned
 from koalapy.model.job import Counters, History, Job, JobRow, job_row, job_value, replace_counters
 from koalapy.model.learned import Learned
-from koalapy.model.lease import Origin, SeenRequest
+from koalapy.model.lease import Lease, Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.states import (
@@ -49,6 +49,7 @@ class Step:
     new: tuple[JobId, ...] = ()  # ids of jobs and sweeps, given out for the first time
     removed: tuple[JobId, ...] = ()  # pruned jobs, sweeps and pilots
     neighbours: tuple[Neighbour, ...] = ()  # that changed
+    leases: tuple[Lease, ...] = ()  # that changed
     requests_seen: tuple[SeenRequest, ...] = ()
     requests_forgotten: tuple[Origin, ...] = ()
     leases_ended: tuple[EndedLease, ...] = ()
@@ -310,6 +311,10 @@ class Records:
         """Replace the records of these neighbours, or remove those of neighbours that are gone."""
         noted = {each.name: each for each in self._step.neighbours} | dict(neighbours)
         self._step.neighbours = tuple(noted.values())
+
+    def note_leases(self, leases: Iterable[Lease]) -> None:
+        """Replace the records of these leases, or remove those of leases that are gone."""
+        self._gathered.setdefault("leases", []).extend(leases)
 
     def see_request(self, seen: SeenRequest) -> None:
         """Keep a request of a neighbour, which this site sees for the first time."""

@@ -1,4 +1,4 @@
-"""The states of jobs, sweeps and attempts: everything that affects these state machines is in this file.
+"""The states of jobs, sweeps, attempts and leases: everything that affects these state machines is in this file.
 
 Other code asks the tables. States have no order: jobs go backwards when they are requeued.
 """
@@ -118,6 +118,54 @@ class Ending(StrEnum):
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+class LeaseState(StrEnum):
+    """The states of a lease, or of the resource request for it, at one side of a link."""
+
+    ASKED = "asked"  # the lender has not answered yet; at the lender: it has asked the next site, or has yet to decide
+    BINDING = "binding"  # the lender's pilot does not run yet, or its nodes are examined
+    BOUND = "bound"
+    CLOSING = "closing"  # it was cancelled or returned, or is being ended by the lender
+    OVER = "over"  # nothing runs on it for certain; its cluster leaves the borrower's grid
+    GONE = "gone"  # final: it has no record any more
+
+    asked: bool  # whether it is this very state; the same for `binding`, `bound`, `closing` and `over`
+    binding: bool
+    bound: bool
+    closing: bool
+    over: bool
+    wanted: bool  # at the borrower: asked for, or had, and not given back
+    granted: bool  # at the lender: a pilot or another site serves it, and it is not being ended
+
+
+_L = LeaseState
+LENT_TRANSITIONS: dict[LeaseState, frozenset[LeaseState]] = {
+    _L.ASKED: frozenset({_L.BINDING, _L.BOUND, _L.CLOSING, _L.GONE}),  # bound at once if another site serves it
+    _L.BINDING: frozenset({_L.BOUND, _L.CLOSING, _L.GONE}),
+    _L.BOUND: frozenset({_L.CLOSING, _L.GONE}),
+    _L.CLOSING: frozenset({_L.GONE}),
+    _L.OVER: frozenset(),  # what is over at the lender has no record any more
+    _L.GONE: frozenset(),
+}
+BORROWED_TRANSITIONS: dict[LeaseState, frozenset[LeaseState]] = {
+    _L.ASKED: frozenset({_L.BOUND, _L.CLOSING, _L.OVER, _L.GONE}),  # gone if it is rejected
+    _L.BINDING: frozenset(),  # only the lender knows of its pilot
+    _L.BOUND: frozenset({_L.CLOSING, _L.OVER}),
+    _L.CLOSING: frozenset({_L.OVER, _L.GONE}),  # gone if a cancelled request is rejected
+    _L.OVER: frozenset({_L.GONE}),  # once its cluster has left the grid
+    _L.GONE: frozenset(),
+}
+LEASE_TRANSITIONS = {True: LENT_TRANSITIONS, False: BORROWED_TRANSITIONS}
+"""By `lent`: what follows each state at the lender, and at the borrower."""
+for _lease_state in LeaseState:
+    _lease_state.asked = _lease_state is _L.ASKED
+    _lease_state.binding = _lease_state is _L.BINDING
+    _lease_state.bound = _lease_state is _L.BOUND
+    _lease_state.closing = _lease_state is _L.CLOSING
+    _lease_state.over = _lease_state is _L.OVER
+    _lease_state.wanted = _lease_state in (_L.ASKED, _L.BOUND)
+    _lease_state.granted = _lease_state in (_L.BINDING, _L.BOUND)
 
 
 class ComponentState(StrEnum):

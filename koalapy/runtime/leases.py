@@ -12,10 +12,10 @@ from koalapy_adapters.errors import BatchError
 
 from koalapy.model.change import Change
 from koalapy.model.commands import JoinCluster, LeaveCluster
-from koalapy.model.ended_lease import EndedLease, LeaseKey
+from koalapy.model.ended_lease import EndedLease, key_of
 from koalapy.model.errors import KoalaError, Reason, RequestError
 from koalapy.model.events import LeaseEndRequested, LeaseExamined
-from koalapy.model.lease import Lease, LeaseState
+from koalapy.model.lease import Lease
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import Instant
 from koalapy.runtime.disk import as_size
@@ -41,22 +41,17 @@ class Leases:
         loop: DriverThread,
         examine: Callable[[str, int], Reason | None],
         measure: Callable[[str, int], int],
-        recorded: Iterable[Neighbour] = (),
+        recorded: Iterable[Lease] = (),
     ) -> None:
-        """`examine`, `measure`: see ClusterLinks.examine_lease and lease_bytes. `recorded`: the neighbours in the
-        store at koalad's start.
+        """`examine`, `measure`: see ClusterLinks.examine_lease and lease_bytes. `recorded`: the leases in the store
+        at koalad's start.
         """
         self._service, self._changes, self._loop, self._look_into = service, changes, loop, examine
         self._bytes_of = measure
         self._measuring: threading.Thread | None = None
         self._measured_at = -_MEASURE_S
         self._examined: dict[tuple[str, int], threading.Thread] = {}
-        self._begun = {
-            LeaseKey(record.name, each.lent, each.number, each.asked_at)
-            for record in recorded
-            for each in record.leases
-            if each.bound_at is not None
-        }  # those whose beginning is in the log
+        self._begun = {key_of(each) for each in recorded if each.bound_at is not None}  # whose beginning is in the log
         self.upkeep = Upkeep("leases", self._keep)
 
     # ---- for the API
@@ -87,7 +82,7 @@ class Leases:
         lease = found.lease
         self._service.do(
             LeaseEndRequested(
-                neighbour=found.neighbour, lease=lease.number, lent=lease.lent, reason=_ENDED, at_once=force
+                neighbour=lease.neighbour, lease=lease.number, lent=lease.lent, reason=_ENDED, at_once=force
             )
         )
         return next((each for each in self.all() if each.name == name), found)
@@ -96,20 +91,15 @@ class Leases:
 
     def committed(self, change: Change) -> None:
         """Log the leases that have begun and ended. Look after the leases soon if one may have changed."""
-        for record in change.neighbours:
-            for each in [] if record.gone else record.leases:
-                self._note_begun(record.name, each)
+        for each in change.leases:
+            if each.state.bound and key_of(each) not in self._begun:
+                self._begun.add(key_of(each))
+                _LOG.info("lease_began", **began_line(each))
         for ended in change.leases_ended:
             self._begun.discard(ended.key)
             _LOG.info("lease_ended", **audit_line(ended))
-        if change.neighbours or any(job.request.pilot is not None and job.request.pilot.lent for job in change.jobs):
+        if change.leases or any(job.request.pilot is not None and job.request.pilot.lent for job in change.jobs):
             self.upkeep.look_soon()
-
-    def _note_begun(self, neighbour: str, lease: Lease) -> None:
-        key = LeaseKey(neighbour, lease.lent, lease.number, lease.asked_at)
-        if lease.state is LeaseState.BOUND and key not in self._begun:
-            self._begun.add(key)
-            _LOG.info("lease_began", **began_line(neighbour, lease))
 
     def _keep(self) -> float | None:
         """Let leases join and leave the grid. Raises KoalaError. Returns the seconds until it is to be called again."""

@@ -41,10 +41,10 @@ from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.job import Job
-from koalapy.model.lease import LeaseState, is_held, lease_of_cluster
+from koalapy.model.lease import is_held, lease_of_cluster
 from koalapy.model.pilot import is_bound, job_of_pilot
 from koalapy.model.request import Isolate
-from koalapy.model.states import JobState
+from koalapy.model.states import JobState, LeaseState
 from koalapy.model.sweep import Work
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collecting.collect import Collected
@@ -456,8 +456,7 @@ def _named(links: Mapping[str, Link], cluster: str) -> Link:
 
 def _pilot_of(engine: Engine, neighbour: str, number: int, state: LeaseState) -> Job | None:
     """Return the job that holds a lease of a neighbour, if the lease is in this state."""
-    neighbours = engine.core.neighbours
-    lease = neighbours.lease(neighbour, number, lent=True) if neighbour in neighbours.records else None
+    lease = engine.core.leases.lent.get((neighbour, number))
     if lease is None or lease.job is None or lease.state is not state:
         return None
     return engine.job(lease.job)

@@ -16,7 +16,7 @@ from koalapy.journal.journal import Taken
 from koalapy.model.attempt import Attempt, attempt_value
 from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput
-from koalapy.model.ended_lease import Charged, EndedLease, charged_now, charges
+from koalapy.model.ended_lease import Charged, EndedLease, charged_now, charges, key_of
 from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import WorkSubmitted as Submitted
@@ -365,7 +365,7 @@ class Service:
         going_on = self._loop.ask(_leases) if until is None else []
         leases, days = self._store.ended_leases(since)
         found, ended = charges(leases, since, until, days), {each.key for each in leases}
-        going_on = [each for each in going_on if (each[0], each[1].lent, each[1].number, each[1].asked_at) not in ended]
+        going_on = [each for each in going_on if key_of(each) not in ended]
         for name, each in charged_now(going_on, now, since).items():
             found[name] = found.get(name, Charged()).plus(each)
         return found
@@ -633,9 +633,8 @@ class Service:
         return committed_in_time(done, self.trouble)
 
 
-def _leases(engine: Engine) -> list[tuple[str, Lease]]:
-    neighbours = engine.core.neighbours
-    return [*neighbours.leases(lent=True), *neighbours.leases(lent=False)]
+def _leases(engine: Engine) -> list[Lease]:
+    return engine.core.leases.all()
 
 
 def _unended(records: Records, now: Instant) -> list[Usage]:

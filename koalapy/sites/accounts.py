@@ -3,25 +3,25 @@
 from koalapy.core.core import Core
 from koalapy.model.ended_lease import EndedLease
 from koalapy.model.errors import Reason
-from koalapy.model.lease import Lease, lease_cluster
+from koalapy.model.lease import BorrowedLease, Lease, LentLease
 from koalapy.model.units import Instant
 
 LARGEST = 1 << 53  # a record may have no larger number; the sums of accounts have no bound
 
 
-def close_lent(core: Core, now: Instant, neighbour: str, lease: Lease, charge: int, reason: Reason) -> None:
+def close_lent(core: Core, now: Instant, lease: LentLease, charge: int, reason: Reason) -> None:
     """Charge a neighbour for a lease that is over."""
-    record = core.neighbours.records[neighbour]
-    core.neighbours.change(neighbour, lent=min(record.lent + charge, LARGEST))
-    core.records.end_lease(_account(core, now, neighbour, lease, charge, charge, reason))
+    record = core.neighbours.records[lease.neighbour]
+    core.neighbours.change(record.name, lent=min(record.lent + charge, LARGEST))
+    core.records.end_lease(_account(core, now, lease, charge, charge, reason))
 
 
-def close_borrowed(core: Core, now: Instant, neighbour: str, lease: Lease, charge: int | None, reason: Reason) -> None:
+def close_borrowed(core: Core, now: Instant, lease: BorrowedLease, charge: int | None, reason: Reason) -> None:
     """Enter what a neighbour has charged for a lease. `charge`: None if it will not report that any more."""
     if charge is not None:
-        borrowed = core.neighbours.records[neighbour].borrowed + charge
-        core.neighbours.change(neighbour, borrowed=min(borrowed, LARGEST))
-    core.records.end_lease(_account(core, now, neighbour, lease, charge, measured(now, lease), reason))
+        borrowed = core.neighbours.records[lease.neighbour].borrowed + charge
+        core.neighbours.change(lease.neighbour, borrowed=min(borrowed, LARGEST))
+    core.records.end_lease(_account(core, now, lease, charge, measured(now, lease), reason))
 
 
 def measured(now: Instant, lease: Lease) -> int:
@@ -29,16 +29,15 @@ def measured(now: Instant, lease: Lease) -> int:
     return 0 if lease.bound_at is None else lease.processors * max(0, now - lease.bound_at)
 
 
-def _account(
-    core: Core, now: Instant, neighbour: str, lease: Lease, charge: int | None, own: int, reason: Reason
-) -> EndedLease:
+def _account(core: Core, now: Instant, lease: Lease, charge: int | None, own: int, reason: Reason) -> EndedLease:
     job = None if lease.job is None else core.records.jobs.get(lease.job)
-    cluster = "" if lease.beyond is not None else lease_cluster(neighbour, lease.number)
-    if lease.lent:
+    if isinstance(lease, LentLease):
         cluster = "" if job is None else job.request.components[0].cluster or ""
-    origin = lease.asked.origin if lease.asked is not None else None
+    else:
+        cluster = "" if lease.beyond is not None else lease.cluster
+    origin = lease.origin
     return EndedLease(
-        neighbour=neighbour,
+        neighbour=lease.neighbour,
         lent=lease.lent,
         number=lease.number,
         asked_at=lease.asked_at,

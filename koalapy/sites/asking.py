@@ -10,13 +10,12 @@ from koalapy.core.core import Core
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job
-from koalapy.model.lease import Borrow, Lease, LeaseState, Wanted, lease_cluster, lease_network, wanted, wanted_for
+from koalapy.model.lease import Borrow, BorrowedLease, Wanted, lease_network, wanted, wanted_for
 from koalapy.model.units import Instant, format_duration
 from koalapy.sites.parts import LEASE, Part, is_divisible, part_of, smallest_part
 from koalapy.sites.targets import borrowed_processors
 
 LIMIT, TOO_EARLY = "limit", "too_early"  # codes of reasons: the site borrows no more; the job has not waited enough
-_SERVES = (LeaseState.ASKED, LeaseState.BOUND)
 
 
 class Ask(NamedTuple):
@@ -93,30 +92,29 @@ def _no_part(job: Job, borrow: Borrow, whole: Reason) -> Reason:
     return Reason("not_borrowed", "transient", message, "")
 
 
-def pending(core: Core, now: Instant, job: Job, borrow: Borrow) -> tuple[tuple[str, Lease] | None, bool]:
-    """Return the lease that the job waits for, with its neighbour; and whether more may be asked for the job.
+def pending(core: Core, now: Instant, job: Job, borrow: Borrow) -> tuple[BorrowedLease | None, bool]:
+    """Return the lease that the job waits for, and whether more may be asked for the job.
 
     A job whose own processors are gone by the time that its lease is there asks for the rest, after a while. So does
     one whose lease others have taken.
     """
     awaited, may_be_asked = None, True
-    for name, lease in core.neighbours.leases(lent=False):
-        if lease.job != job.id or lease.state not in _SERVES or lease.revoked_until is not None:
+    for lease in core.leases.borrowed.values():
+        if lease.job != job.id or not lease.state.wanted or lease.revoked_until is not None:
             continue
-        cluster = lease_cluster(name, lease.number)
-        known = core.information.clusters.get(cluster)
+        known = core.information.clusters.get(lease.cluster)
         if lease.bound_at is None or known is None or known.trouble is not None:
-            awaited, may_be_asked = (name, lease), False
-        elif now < lease.bound_at + borrow.again or not (is_divisible(job.request) or core.records.live(cluster)):
+            awaited, may_be_asked = lease, False
+        elif now < lease.bound_at + borrow.again or not (is_divisible(job.request) or core.records.live(lease.cluster)):
             may_be_asked = False
     return awaited, may_be_asked
 
 
-def less_kept(core: Core, job: Job, neighbour: str, lease: Lease, own: Availability) -> Availability:
+def less_kept(core: Core, job: Job, lease: BorrowedLease, own: Availability) -> Availability:
     """Return what is left for other jobs of this site's clusters beside the job whose lease is not there yet."""
     if not lease.components:
         return own
-    network = lease_network(core.settings.borrow, neighbour, lease.number, lease.length or 1)
+    network = lease_network(core.settings.borrow, lease.neighbour, lease.number, lease.length or 1)
     find = partial(part_of, job.request, own, network, lease.processors, core.neighbours.placement)
     part = find(isolation=()) or find()
     return own if part is None else part.left

@@ -16,9 +16,8 @@ from koalapy.model.commands import ReturnLease
 from koalapy.model.errors import Reason
 from koalapy.model.events import ClusterLeft, LeaseEnded, LeaseOffered, LeaseRevoked, RequestRejected
 from koalapy.model.job import Job, Outcome
-from koalapy.model.lease import Borrow, Lease, LeaseState, lease_cluster, lease_of_cluster
-from koalapy.model.neighbour import Neighbour
-from koalapy.model.states import JobState
+from koalapy.model.lease import Borrow, BorrowedLease, lease_of_cluster
+from koalapy.model.states import JobState, LeaseState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import DAY, MINUTE, SECOND, Duration, Instant, format_duration
 from koalapy.policies.calls import call_policy
@@ -58,42 +57,43 @@ _NO_ANSWER = Reason("no_answer", "transient", f"It did not answer within {format
 
 def on_rejected(core: Core, now: Instant, event: RequestRejected) -> None:
     """Note why, so that the next step asks another neighbour."""
-    reported = _reported(core.neighbours.records[event.neighbour])
+    reported = _reported(core, event.neighbour)
     core.neighbours.change(event.neighbour, free=event.processors, reported_at=now)
-    lease = core.neighbours.lease(event.neighbour, event.lease, lent=False)
+    lease = core.leases.borrowed.get((event.neighbour, event.lease))
     if lease is None or lease.bound_at is not None:
         return
-    if lease.state is LeaseState.ASKED:
+    if lease.state.asked:
         counts.refused(core, event.neighbour, event.reason)
         if event.reason.code == _BUSY and reported >= lease.processors:
             counts.misbehaved(core, event.neighbour, counts.FREE_WRONG)
     if lease.beyond is not None:
-        passing.rejected(core, now, event.neighbour, lease, event.reason)
+        passing.rejected(core, now, lease, event.reason)
         return
-    core.neighbours.drop_lease(event.neighbour, lease)
-    if lease.state is LeaseState.ASKED:
-        note_refused(core, now, event.neighbour, lease, event.reason)
+    core.leases.drop(lease)
+    if lease.state.asked:
+        note_refused(core, now, lease, event.reason)
     core.neighbours.ask_at = now
 
 
-def _reported(record: Neighbour) -> int:
+def _reported(core: Core, neighbour: str) -> int:
     """Return the processors that a neighbour has reported, less those that it has lent to this site since."""
+    record = core.neighbours.records[neighbour]
     if record.free is None or record.reported_at is None:
         return 0
-    since = [each for each in record.leases if each.bound_at is not None and each.bound_at >= record.reported_at]
-    return record.free - sum(each.processors for each in since if not each.lent)
+    bound = [each for each in core.leases.borrowed_of(neighbour) if each.bound_at is not None]
+    return record.free - sum(each.processors for each in bound if (each.bound_at or 0) >= record.reported_at)
 
 
 def on_offered(core: Core, now: Instant, event: LeaseOffered) -> None:
     """Take the lease, which becomes a cluster. One that was cancelled meanwhile is on its way back already."""
-    lease = core.neighbours.lease(event.neighbour, event.lease, lent=False)
+    lease = core.leases.borrowed.get((event.neighbour, event.lease))
     if lease is None:
         core.records.command(ReturnLease(neighbour=event.neighbour, lease=event.lease))
         return
     length = max(1, event.length)
-    if lease.state is not LeaseState.ASKED:
+    if not lease.state.asked:
         if not _is_offered(lease):  # its cancellation is on the way: it may be charged for until then
-            core.neighbours.put_lease(event.neighbour, replace(lease, length=length))
+            core.leases.change(lease, length=length)
             if lease.beyond is not None:
                 passing.offered_late(core, lease, replace(event, length=length))
         return
@@ -102,17 +102,15 @@ def on_offered(core: Core, now: Instant, event: LeaseOffered) -> None:
     if lasts < event.lasts:
         counts.misbehaved(core, event.neighbour, counts.TOO_LONG)
     if lease.beyond is not None:
-        passing.offered(core, now, event.neighbour, lease, lasts, replace(event, length=length))
+        passing.offered(core, now, lease, lasts, replace(event, length=length))
         return
-    bound = replace(
+    core.leases.change(
         lease, state=LeaseState.BOUND, bound_at=now, ends_at=Instant(now + lasts), length=length,
         isolation=event.isolation,
     )  # fmt: skip
-    core.neighbours.put_lease(event.neighbour, bound)
-    lenders.keep_out(core, now, event.neighbour, lease_cluster(event.neighbour, lease.number))
-    if lease.job is not None and work_of(core, lease) is not None:
-        cluster = lease_cluster(event.neighbour, lease.number)
-        core.records.note(now, lease.job, "lease_bound", cluster=cluster, processors=lease.processors)
+    lenders.keep_out(core, now, lease.neighbour, lease.cluster)
+    if (work := work_of(core, lease)) is not None:
+        core.records.note(now, work.id, "lease_bound", cluster=lease.cluster, processors=lease.processors)
 
 
 def on_ended(core: Core, now: Instant, event: LeaseEnded) -> None:
@@ -120,9 +118,8 @@ def on_ended(core: Core, now: Instant, event: LeaseEnded) -> None:
 
     An end that this site cannot know of is counted as misbehaviour, and costs nothing.
     """
-    neighbours = core.neighbours
-    lease = neighbours.lease(event.neighbour, event.lease, lent=False)
-    if lease is None or lease.state is LeaseState.OVER:
+    lease = core.leases.borrowed.get((event.neighbour, event.lease))
+    if lease is None or lease.state.over:
         _close_given_up(core, now, event)
         return
     if not _is_offered(lease):
@@ -130,30 +127,27 @@ def on_ended(core: Core, now: Instant, event: LeaseEnded) -> None:
     charge = _admitted_charge(core, now, event, lease)
     if _is_early(now, lease):
         counts.misbehaved(core, event.neighbour, counts.ENDED_EARLY)
-    accounts.close_borrowed(core, now, event.neighbour, lease, charge, event.reason)
+    accounts.close_borrowed(core, now, lease, charge, event.reason)
     if lease.beyond is not None:
-        passing.ended(core, now, event.neighbour, lease, charge, event.reason)
+        passing.ended(core, now, lease, charge, event.reason)
         return
-    if event.reason.code in TAKEN_BACK and lease.state is LeaseState.BOUND and lease.revoked_until is None:
-        _vacate(core, now, event.neighbour, lease)
-    neighbours.put_lease(event.neighbour, replace(lease, state=LeaseState.OVER))
-    free = neighbours.records[event.neighbour].free
+    if event.reason.code in TAKEN_BACK and lease.state.bound and lease.revoked_until is None:
+        _vacate(core, now, lease)
+    core.leases.change(lease, state=LeaseState.OVER)
+    free = core.neighbours.records[event.neighbour].free
     if lease.sweeps and free is not None:  # a job may need it, before the next report comes and a sweep asks again
-        neighbours.change(event.neighbour, free=free + lease.processors)
-    cluster = lease_cluster(event.neighbour, lease.number)
-    if lease.job is not None and work_of(core, lease) is not None:
-        core.records.note(now, lease.job, "lease_over", cluster=cluster, message=event.reason.message)
+        core.neighbours.change(event.neighbour, free=free + lease.processors)
+    if (work := work_of(core, lease)) is not None:
+        core.records.note(now, work.id, "lease_over", cluster=lease.cluster, message=event.reason.message)
 
 
 def on_cluster_left(core: Core, now: Instant, event: ClusterLeft) -> None:
     """Drop the record of a lease that is over, with its cluster."""
     found = lease_of_cluster(event.name)
-    if found is None or found[0] not in core.neighbours.records:
-        return
     core.neighbours.idle_since.pop(event.name, None)
-    lease = core.neighbours.lease(found[0], found[1], lent=False)
-    if lease is not None and lease.state is LeaseState.OVER:
-        core.neighbours.drop_lease(found[0], lease)
+    lease = None if found is None else core.leases.borrowed.get(found)
+    if lease is not None and lease.state.over:
+        core.leases.drop(lease)
 
 
 def on_revoked(core: Core, now: Instant, event: LeaseRevoked) -> None:
@@ -162,30 +156,30 @@ def on_revoked(core: Core, now: Instant, event: LeaseRevoked) -> None:
     Each asks other neighbours first. Sweeps give up their nodes there, and running parameters go back into the pools.
     The lease is returned as soon as nothing is left on it.
     """
-    lease, within = core.neighbours.lease(event.neighbour, event.lease, lent=False), min(event.within, _LONGEST)
-    if lease is None or lease.state is not LeaseState.BOUND or lease.revoked_until is not None:
+    lease, within = core.leases.borrowed.get((event.neighbour, event.lease)), min(event.within, _LONGEST)
+    if lease is None or not lease.state.bound or lease.revoked_until is not None:
         return
     if lease.beyond is not None:
-        passing.revoked(core, now, event.neighbour, lease, within)
+        passing.revoked(core, now, lease, within)
         return
-    core.neighbours.put_lease(event.neighbour, replace(lease, revoked_until=Instant(now + within)))
-    place_nothing(core, now, event.neighbour, lease)
-    _vacate(core, now, event.neighbour, lease)
+    core.leases.change(lease, revoked_until=Instant(now + within))
+    place_nothing(core, now, lease)
+    _vacate(core, now, lease)
 
 
-def _vacate(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
+def _vacate(core: Core, now: Instant, lease: BorrowedLease) -> None:
     """Send the jobs on a lease back to their positions. One from which many were taken back has failed this time."""
-    cluster = lease_cluster(neighbour, lease.number)
-    message = f"The site {neighbour} needs its processors."
+    cluster = lease.cluster
+    message = f"The site {lease.neighbour} needs its processors."
     there = {each.id.job: None for each in core.records.live(cluster)}
     for job in [core.records.jobs[each] for each in there if each in core.records.jobs]:
         if job.state in (JobState.CLAIMING, JobState.RUNNING) and not job.collecting and may_be_tried_again(job):
-            core.records.note(now, job.id, "job_revoked", cluster=cluster, site=neighbour)
+            core.records.note(now, job.id, "job_revoked", cluster=cluster, site=lease.neighbour)
             core.records.change(job, revocations=job.revocations + 1)
             counted = job.revocations > core.settings.max_revocations
             reason = Reason("revoked", "transient", message, "" if counted else _KEEPS_PLACE)
             stop_job(core, now, job, retries.outcome_of(job, reason) if counted else Outcome.VACATED, reason)
-            refuse(core, now, neighbour, job, lease.round, reason)
+            refuse(core, now, lease.neighbour, job, lease.round, reason)
 
 
 # ---- the end
@@ -193,20 +187,21 @@ def _vacate(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
 
 def end_all(core: Core, now: Instant, neighbour: str, reason: Reason) -> None:
     """Note that a neighbour knows nothing of its leases any more: their clusters leave the grid."""
-    for each in [each for each in core.neighbours.records[neighbour].leases if not each.lent]:
-        _note_lost(core, now, neighbour, each, reason)
-        core.neighbours.put_lease(neighbour, replace(each, state=LeaseState.OVER))
+    for each in core.leases.borrowed_of(neighbour):
+        if not each.state.over:
+            _note_lost(core, now, each, reason)
 
 
-def _note_lost(core: Core, now: Instant, neighbour: str, lease: Lease, reason: Reason) -> None:
-    """Close the account of a lease whose charge nobody has reported."""
-    if lease.bound_at is not None and lease.state is not LeaseState.OVER:
-        accounts.close_borrowed(core, now, neighbour, lease, None, reason)
+def _note_lost(core: Core, now: Instant, lease: BorrowedLease, reason: Reason) -> None:
+    """Note that a lease is over, and close its account, since nobody reports its charge."""
+    if lease.bound_at is not None:
+        accounts.close_borrowed(core, now, lease, None, reason)
+    core.leases.change(lease, state=LeaseState.OVER)
 
 
-def _is_early(now: Instant, lease: Lease) -> bool:
+def _is_early(now: Instant, lease: BorrowedLease) -> bool:
     """Return whether a lease that this side did not return has ended before its time, without notice."""
-    kept = lease.state is LeaseState.BOUND and lease.revoked_until is None
+    kept = lease.state.bound and lease.revoked_until is None
     return kept and lease.ends_at is not None and now < lease.ends_at - MINUTE
 
 
@@ -220,10 +215,10 @@ def _close_given_up(core: Core, now: Instant, event: LeaseEnded) -> None:
     others = tuple([each for each in record.given_up if each is not lease])
     core.neighbours.change(event.neighbour, given_up=others)
     charge = _admitted_charge(core, now, event, lease)
-    accounts.close_borrowed(core, now, event.neighbour, lease, charge, event.reason)
+    accounts.close_borrowed(core, now, lease, charge, event.reason)
 
 
-def _admitted_charge(core: Core, now: Instant, event: LeaseEnded, lease: Lease) -> int:
+def _admitted_charge(core: Core, now: Instant, event: LeaseEnded, lease: BorrowedLease) -> int:
     """Return the charge for a lease: nothing if it was never offered, and no more than the time that has passed."""
     most = lease.processors * (now - lease.asked_at + MINUTE) if _is_offered(lease) else 0
     if event.charge > most:
@@ -231,7 +226,7 @@ def _admitted_charge(core: Core, now: Instant, event: LeaseEnded, lease: Lease) 
     return min(event.charge, most)
 
 
-def _is_offered(lease: Lease) -> bool:
+def _is_offered(lease: BorrowedLease) -> bool:
     return lease.length > 0
 
 
@@ -240,8 +235,8 @@ def _is_offered(lease: Lease) -> bool:
 
 def step(core: Core, now: Instant) -> None:
     """Ask for jobs that wait, take back what is not wanted any more, and return what is idle."""
-    for name, lease in core.neighbours.leases(lent=False):
-        _follow(core, now, name, lease)
+    for lease in list(core.leases.borrowed.values()):
+        _follow(core, now, lease)
     borrow, at = core.settings.borrow, core.neighbours.ask_at
     waits = core.queue.order or core.neighbours.wishes
     if borrow is not None and waits and core.neighbours.connected and (at is None or now >= at):
@@ -251,39 +246,38 @@ def step(core: Core, now: Instant) -> None:
             sweep_leases.ask_for_sweeps(core, now, borrow)
 
 
-def _follow(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
-    if lease.beyond is None and (lease.state is LeaseState.CLOSING or lease.revoked_until is not None):
-        place_nothing(core, now, neighbour, lease)  # its cluster may have joined anew, after a restart
-    cluster = lease_cluster(neighbour, lease.number)
-    if lease.state is LeaseState.OVER:
-        if cluster not in core.information.clusters:
-            core.neighbours.drop_lease(neighbour, lease)
-    elif lease.state is LeaseState.ASKED and lease.beyond is not None:
-        passing.no_answer(core, now, neighbour, lease, _NO_ANSWER_IN_TIME)
-    elif lease.state is LeaseState.ASKED:
+def _follow(core: Core, now: Instant, lease: BorrowedLease) -> None:
+    neighbour, state = lease.neighbour, lease.state
+    if lease.beyond is None and (state.closing or lease.revoked_until is not None):
+        place_nothing(core, now, lease)  # its cluster may have joined anew, after a restart
+    if state.over:
+        if lease.cluster not in core.information.clusters:
+            core.leases.drop(lease)
+    elif state.asked and lease.beyond is not None:
+        passing.no_answer(core, now, lease, _NO_ANSWER_IN_TIME)
+    elif state.asked:
         late = now >= lease.asked_at + ANSWER_WITHIN
         if late:
             counts.refused(core, neighbour, _NO_ANSWER)
-            note_refused(core, now, neighbour, lease, _NO_ANSWER)
+            note_refused(core, now, lease, _NO_ANSWER)
         if late or not _is_wanted(core, lease):
-            give_back(core, now, neighbour, lease)
+            give_back(core, now, lease)
     elif lease.ends_at is not None and now >= lease.ends_at + _SURELY_OVER:
-        _note_lost(core, now, neighbour, lease, _NO_END)
+        _note_lost(core, now, lease, _NO_END)
         given_up = core.neighbours.records[neighbour].given_up[1 - _MOST_GIVEN_UP :]
         core.neighbours.change(neighbour, given_up=(*given_up, lease))
-        core.neighbours.put_lease(neighbour, replace(lease, state=LeaseState.OVER))
-    elif lease.state is LeaseState.BOUND and lease.beyond is None and _is_to_return(core, now, cluster, lease):
-        give_back(core, now, neighbour, lease)
+    elif state.bound and lease.beyond is None and _is_to_return(core, now, lease):
+        give_back(core, now, lease)
 
 
-def _is_to_return(core: Core, now: Instant, cluster: str, lease: Lease) -> bool:
-    known = core.information.clusters.get(cluster)
+def _is_to_return(core: Core, now: Instant, lease: BorrowedLease) -> bool:
+    known = core.information.clusters.get(lease.cluster)
     if lease.revoked_until is not None or (known is not None and known.settings.draining):
-        return not core.records.live(cluster)
-    return _is_idle(core, now, cluster, lease)
+        return not core.records.live(lease.cluster)
+    return _is_idle(core, now, lease.cluster)
 
 
-def _is_idle(core: Core, now: Instant, cluster: str, lease: Lease) -> bool:
+def _is_idle(core: Core, now: Instant, cluster: str) -> bool:
     """Return whether nothing has run on the lease for so long that it is returned."""
     known, borrow = core.information.clusters.get(cluster), core.settings.borrow or Borrow()
     if known is not None and core.records.live(cluster):
@@ -301,7 +295,7 @@ def _ask(core: Core, now: Instant, borrow: Borrow) -> bool:
     for job in _in_order(core, now):
         pending, may_be_asked = asking.pending(core, now, job, borrow)
         if pending is not None:
-            own = asking.less_kept(core, job, *pending, own)
+            own = asking.less_kept(core, job, pending, own)
         excluded = without(core, now, job.id, borrow)
         if not may_be_asked or len(excluded) == len(core.neighbours.connected):
             continue
@@ -338,7 +332,7 @@ def _in_order(core: Core, now: Instant) -> list[Job]:
     return [jobs[each.arrival] for each in ordered]
 
 
-def _is_wanted(core: Core, lease: Lease) -> bool:
+def _is_wanted(core: Core, lease: BorrowedLease) -> bool:
     """Return whether the work waits, for which the lease was requested."""
     work = work_of(core, lease)
     return work is not None and (work.state.queued or (isinstance(work, Sweep) and work.state is JobState.RUNNING))

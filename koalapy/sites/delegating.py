@@ -7,8 +7,9 @@ from koalapy.model.commands import DelegateRequest
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
-from koalapy.model.lease import Borrow, Lease, LeaseState, Origin, Refusal
+from koalapy.model.lease import Borrow, BorrowedLease, Origin, Refusal
 from koalapy.model.request import Request
+from koalapy.model.states import LeaseState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
 from koalapy.sites import counts
@@ -19,11 +20,8 @@ from koalapy.sites.targets import next_target
 
 def without(core: Core, now: Instant, job: JobId, borrow: Borrow) -> set[str]:
     """Return the connected neighbours that are not asked for the job: those that refused it lately, or serve it."""
-    records = {name: core.neighbours.records[name] for name in core.neighbours.connected}
-    serving = {
-        name for name, each in records.items() if any(lease.job == job and not lease.lent for lease in each.leases)
-    }
-    return serving | refused_lately(core, now, job, borrow)
+    serving = {each.neighbour for each in core.leases.borrowed.values() if each.job == job}
+    return (serving & core.neighbours.connected.keys()) | refused_lately(core, now, job, borrow)
 
 
 def refused_lately(core: Core, now: Instant, job: JobId, borrow: Borrow) -> set[str]:
@@ -58,14 +56,14 @@ def delegate(core: Core, now: Instant, job: Job | Sweep, ask: Ask, target: str, 
             executables=want.executables,
         )
     )  # fmt: skip
-    lease = Lease(
-        number=number, lent=False, job=job.id, processors=want.processors, state=LeaseState.ASKED, asked_at=now,
+    lease = BorrowedLease(
+        neighbour=target, number=number, job=job.id, processors=want.processors, state=LeaseState.ASKED, asked_at=now,
         round=began, components=() if ask.part is None else ask.part.components,
         sweeps=want.launchers, user=job.owner, name=job.request.name,
     )  # fmt: skip
     others = tuple(each for each in neighbours.records[target].refusals if each.job != job.id)
     neighbours.change(target, next_lease=number + 1, refusals=others)
-    neighbours.put_lease(target, lease)
+    core.leases.add(lease)
     neighbours.asked += 1
     counts.asked(core, target)
     part, of_part = ask.part, dict[str, Any]()
@@ -92,13 +90,13 @@ def _round(core: Core, now: Instant, job: JobId, target: str, borrow: Borrow) ->
     return now if had else round_of
 
 
-def note_refused(core: Core, now: Instant, neighbour: str, lease: Lease, reason: Reason) -> None:
+def note_refused(core: Core, now: Instant, lease: BorrowedLease, reason: Reason) -> None:
     """Note a neighbour's refusal, also in the history of the job or sweep."""
     job = work_of(core, lease)
     if job is None or job.state.final:
         return
-    refuse(core, now, neighbour, job, lease.round, reason)
-    core.records.note(now, job.id, "lease_refused", site=neighbour, code=reason.code, message=reason.message)
+    refuse(core, now, lease.neighbour, job, lease.round, reason)
+    core.records.note(now, job.id, "lease_refused", site=lease.neighbour, code=reason.code, message=reason.message)
 
 
 def refuse(core: Core, now: Instant, neighbour: str, job: Job | Sweep, round_of: int, reason: Reason) -> None:
@@ -124,7 +122,7 @@ def forget_refusals(core: Core) -> None:
             core.neighbours.change(name, refusals=kept)
 
 
-def work_of(core: Core, lease: Lease) -> Job | Sweep | None:
+def work_of(core: Core, lease: BorrowedLease) -> Job | Sweep | None:
     """Return the job or sweep for which a lease was requested; None if it is none of this site's, or final."""
     if lease.job is None:
         return None

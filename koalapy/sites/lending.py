@@ -21,9 +21,8 @@ from koalapy.model.job import Job
 from koalapy.model.lease import (
     LOST_AFTER,
     SHORTEST_LEASE,
-    Lease,
-    LeaseState,
     Lend,
+    LentLease,
     RevokeFor,
     closed,
     closes,
@@ -35,7 +34,7 @@ from koalapy.model.lease import (
 from koalapy.model.neighbour import Relation
 from koalapy.model.pilot import is_bound
 from koalapy.model.request import ComponentRequest, Isolate
-from koalapy.model.states import JobState
+from koalapy.model.states import JobState, LeaseState
 from koalapy.model.units import DAY, MINUTE, Duration, Instant, format_duration
 from koalapy.sites import accounts, counts
 from koalapy.sites.returning import give_back
@@ -51,9 +50,8 @@ _NO_ISOLATION = Reason("no_isolation", "cluster", "Its nodes cannot isolate prog
 NOT_LENT = Reason("not_lent", "request", "It lends nothing to this site.", "Ask its people.")
 
 
-def serve(core: Core, now: Instant, neighbour: str, lease: Lease) -> Reason | None:
+def serve(core: Core, now: Instant, lease: LentLease) -> Reason | None:
     """Claim a pilot for a request. Returns why there is none."""
-    assert lease.asked is not None
     want, lend = lease.asked.want, core.settings.lend
     if lend is not None and (reason := why_closed(core, now, lend, want.walltime)) is not None:
         return reason
@@ -61,11 +59,11 @@ def serve(core: Core, now: Instant, neighbour: str, lease: Lease) -> Reason | No
         processors=want.processors, executable="", walltime=want.walltime,
         processors_per_node=want.processors_per_node, memory_per_processor=want.memory,
     )  # fmt: skip
-    placed = _placed(core, now, neighbour, component)
-    pilot = placed if isinstance(placed, Reason) else _claimed(core, now, neighbour, placed)
+    placed = _placed(core, now, lease.neighbour, component)
+    pilot = placed if isinstance(placed, Reason) else _claimed(core, now, lease.neighbour, placed)
     if isinstance(pilot, Reason):
         return pilot
-    core.neighbours.put_lease(neighbour, replace(lease, job=pilot, state=LeaseState.BINDING))
+    core.leases.change(lease, job=pilot, state=LeaseState.BINDING)
     return None
 
 
@@ -105,9 +103,9 @@ def _claimed(core: Core, now: Instant, neighbour: str, component: ComponentReque
 
 def on_given_back(core: Core, now: Instant, event: RequestCancelled | LeaseReturned) -> None:
     """End the pilot of a lease that its borrower does not want any more. One that is over was reported as such."""
-    lease = core.neighbours.lease(event.neighbour, event.lease, lent=True)
+    lease = core.leases.lent.get((event.neighbour, event.lease))
     if lease is not None:
-        end(core, now, event.neighbour, lease, lease.why or _RETURNED)
+        end(core, now, lease, lease.why or _RETURNED)
 
 
 def on_examined(core: Core, now: Instant, event: LeaseExamined) -> None:
@@ -115,44 +113,43 @@ def on_examined(core: Core, now: Instant, event: LeaseExamined) -> None:
 
     One that is lent already ends if it may not go on.
     """
-    lease = core.neighbours.lease(event.neighbour, event.lease, lent=True)
-    if lease is not None and lease.state is LeaseState.BOUND and event.reason is not None:
-        end(core, now, event.neighbour, lease, event.reason)
+    lease = core.leases.lent.get((event.neighbour, event.lease))
+    if lease is not None and lease.state.bound and event.reason is not None:
+        end(core, now, lease, event.reason)
         return
     job = None if lease is None or lease.job is None else core.records.jobs.get(lease.job)
-    if lease is None or job is None or lease.state is not LeaseState.BINDING or not is_bound(job):
+    if lease is None or job is None or not lease.state.binding or not is_bound(job):
         return
     if event.reason is None:
-        _offer(core, now, event.neighbour, lease, job)
+        _offer(core, now, lease, job)
         return
     core.neighbours.exposed_until[job.present[0].cluster] = Instant(now + EXPOSED)
-    end(core, now, event.neighbour, lease, event.reason)
+    end(core, now, lease, event.reason)
 
 
-def end(core: Core, now: Instant, neighbour: str, lease: Lease, reason: Reason) -> None:
+def end(core: Core, now: Instant, lease: LentLease, reason: Reason) -> None:
     """Begin to end a lease, here or where it was passed on. A request that was not served yet is rejected at once."""
     if lease.is_undecided:
-        refuse(core, now, neighbour, lease, reason)
+        refuse(core, now, lease, reason)
         return
     _let_go(core, now, lease, reason)
-    if lease.state is not LeaseState.CLOSING:
-        core.neighbours.put_lease(neighbour, replace(lease, state=LeaseState.CLOSING, why=reason))
+    if not lease.state.closing:
+        core.leases.change(lease, state=LeaseState.CLOSING, why=reason)
 
 
 def end_all(core: Core, now: Instant, neighbour: str, reason: Reason) -> None:
     """End all leases of a neighbour that knows nothing of them any more, and drop their records."""
-    lent = [each for each in core.neighbours.records[neighbour].leases if each.lent]
-    for each in lent:
+    for each in core.leases.lent_to(neighbour):
         if each.bound_at is not None:
-            accounts.close_lent(core, now, neighbour, each, accounts.measured(now, each), reason)
+            accounts.close_lent(core, now, each, accounts.measured(now, each), reason)
         _let_go(core, now, each, reason)
-        core.neighbours.drop_lease(neighbour, each)
+        core.leases.drop(each)
 
 
-def _let_go(core: Core, now: Instant, lease: Lease, reason: Reason) -> None:
+def _let_go(core: Core, now: Instant, lease: LentLease, reason: Reason) -> None:
     """Cancel the pilot, or give the lease back to the site that it is of."""
-    if lease.beyond is not None and (ours := core.neighbours.beyond(lease)) is not None:
-        give_back(core, now, lease.beyond[0], ours)
+    if (ours := core.leases.borrowed_for(lease)) is not None:
+        give_back(core, now, ours)
     job = None if lease.job is None else core.records.jobs.get(lease.job)
     if job is not None and not job.state.final and job.state is not JobState.STOPPING:
         cancel_work(core, now, job, reason)
@@ -194,14 +191,13 @@ def why_closed(core: Core, now: Instant, lend: Lend, walltime: Duration) -> Reas
 def left_to_lend(core: Core) -> int:
     """Return how many more processors may be lent, here or passed on."""
     lend = core.settings.lend
-    lent = [each for _, each in core.neighbours.leases(lent=True) if not each.is_undecided]
+    lent = [each for each in core.leases.lent.values() if not each.is_undecided]
     return 0 if lend is None else lend.processors - sum(each.processors for each in lent)
 
 
 def lent_to(core: Core, neighbour: str) -> int:
     """Return the processors that a neighbour has of this site, or is about to get."""
-    leases = core.neighbours.records[neighbour].leases
-    return sum(each.processors for each in leases if each.lent and not each.is_undecided)
+    return sum(each.processors for each in core.leases.lent_to(neighbour) if not each.is_undecided)
 
 
 def free_for(core: Core, now: Instant, neighbour: str) -> int:
@@ -257,25 +253,25 @@ def _wanted_local(lend: Lend, cluster: ClusterSummary) -> int:
 
 def step(core: Core, now: Instant) -> None:
     """Offer the leases whose pilots run, end those that cannot go on, and report those that are over."""
-    for name, lease in core.neighbours.leases(lent=True):
+    for lease in list(core.leases.lent.values()):
         if lease.job is None:
-            _follow_passed(core, now, name, lease)
+            _follow_passed(core, now, lease)
             continue
         job = core.records.jobs.get(lease.job)
         if _is_kept(now, lease):
-            counts.misbehaved(core, name, counts.NOT_RETURNED)
+            counts.misbehaved(core, lease.neighbour, counts.NOT_RETURNED)
         if job is None or job.state.final:
-            _note_pilot_over(core, now, name, lease, job)
-        elif lease.state is LeaseState.BINDING and is_bound(job) and not must_be_examined(job):
-            _offer(core, now, name, lease, job)
-        elif (why := _why_ended(core, now, name, lease)) is not None:
-            end(core, now, name, lease, why)
+            _note_pilot_over(core, now, lease, job)
+        elif lease.state.binding and is_bound(job) and not must_be_examined(job):
+            _offer(core, now, lease, job)
+        elif (why := _why_ended(core, now, lease)) is not None:
+            end(core, now, lease, why)
 
 
-def _is_kept(now: Instant, lease: Lease) -> bool:
+def _is_kept(now: Instant, lease: LentLease) -> bool:
     """Return whether the borrower has not returned a lease within the notice that it was given."""
     until = lease.revoked_until
-    return lease.state is LeaseState.BOUND and until is not None and now >= until
+    return lease.state.bound and until is not None and now >= until
 
 
 def must_be_examined(job: Job) -> bool:
@@ -283,45 +279,44 @@ def must_be_examined(job: Job) -> bool:
     return job.request.pilot is not None and job.request.pilot.isolate is not Isolate.NONE
 
 
-def _offer(core: Core, now: Instant, neighbour: str, lease: Lease, job: Job) -> None:
+def _offer(core: Core, now: Instant, lease: LentLease, job: Job) -> None:
     attempt = job.present[0]
     began = attempt.started_at or attempt.released_at or now
     ends_at = Instant(began + attempt.request.walltime)
     if (lend := core.settings.lend) is not None:
         ends_at = next_change(lend.hours, now, core.settings.scavenging.offsets, ends_at) or ends_at
-    bound = replace(lease, state=LeaseState.BOUND, bound_at=now, ends_at=ends_at)
-    core.neighbours.put_lease(neighbour, bound)
-    counts.granted_here(core, neighbour)
+    core.leases.change(lease, state=LeaseState.BOUND, bound_at=now, ends_at=ends_at)
+    counts.granted_here(core, lease.neighbour)
     lasts = Duration(max(0, ends_at - now))
     pilot = job.request.pilot
     isolated = pilot is not None and pilot.isolate is not Isolate.NONE
     shown = tuple([each for each in pilot.visible if is_path_to_send(each)]) if pilot is not None and isolated else None
-    core.records.command(OfferLease(neighbour=neighbour, lease=lease.number, lasts=lasts, isolation=shown))
+    core.records.command(OfferLease(neighbour=lease.neighbour, lease=lease.number, lasts=lasts, isolation=shown))
 
 
-def _follow_passed(core: Core, now: Instant, neighbour: str, lease: Lease) -> None:
+def _follow_passed(core: Core, now: Instant, lease: LentLease) -> None:
     """End a lease that was passed on if it cannot go on. Report its end if the other site does not know it any more."""
     if lease.beyond is None:
         return
-    ours = core.neighbours.beyond(lease)
-    if ours is None or ours.state is LeaseState.OVER:
+    ours = core.leases.borrowed_for(lease)
+    if ours is None or ours.state.over:
         until = now if lease.ends_at is None else min(now, lease.ends_at)
         since = until if lease.bound_at is None else lease.bound_at
-        note_over(core, now, neighbour, lease, lease.processors * max(0, until - since), lease.why or _LOST)
-    elif (why := _why_ended(core, now, neighbour, lease)) is not None:
-        end(core, now, neighbour, lease, why)
+        note_over(core, now, lease, lease.processors * max(0, until - since), lease.why or _LOST)
+    elif (why := _why_ended(core, now, lease)) is not None:
+        end(core, now, lease, why)
 
 
-def _why_ended(core: Core, now: Instant, neighbour: str, lease: Lease) -> Reason | None:
+def _why_ended(core: Core, now: Instant, lease: LentLease) -> Reason | None:
     lend = core.settings.lend
-    if lease.state is LeaseState.CLOSING:
+    if lease.state.closing:
         return None
     if lease.why is not None and lease.revoked_until is not None and now >= lease.revoked_until:
         return lease.why
-    if lease.state is LeaseState.BINDING and now >= _bound_by(lease):
+    if lease.state.binding and now >= _bound_by(lease):
         message = f"Its batch job did not start within {format_duration(BINDING)}, or its nodes did not answer."
         return Reason("binding_timeout", "transient", message, "It is asked again.")
-    apart = core.neighbours.apart_since.get(neighbour)
+    apart = core.neighbours.apart_since.get(lease.neighbour)
     lost_after = LOST_AFTER if lend is None else lend.lost_after
     if apart is not None and now >= apart + lost_after:
         message = f"The borrower was out of reach for {format_duration(lost_after)}."
@@ -329,33 +324,32 @@ def _why_ended(core: Core, now: Instant, neighbour: str, lease: Lease) -> Reason
     return None
 
 
-def _bound_by(lease: Lease) -> Instant:
-    by = Instant(lease.asked_at + BINDING)
-    return by if lease.asked is None else min(by, lease.asked.answer_by)
+def _bound_by(lease: LentLease) -> Instant:
+    return min(Instant(lease.asked_at + BINDING), lease.asked.answer_by)
 
 
-def _note_pilot_over(core: Core, now: Instant, neighbour: str, lease: Lease, job: Job | None) -> None:
+def _note_pilot_over(core: Core, now: Instant, lease: LentLease, job: Job | None) -> None:
     reason = Reason("lease_over", "cluster", "Its time is over.", "")
     if job is not None and job.reason is not None:
         reason = job.reason
-    note_over(core, now, neighbour, lease, accounts.measured(now, lease), reason)
+    note_over(core, now, lease, accounts.measured(now, lease), reason)
 
 
-def note_over(core: Core, now: Instant, neighbour: str, lease: Lease, charge: int, reason: Reason) -> None:
+def note_over(core: Core, now: Instant, lease: LentLease, charge: int, reason: Reason) -> None:
     """Report the end of a lease to its borrower, who is charged; one that was never bound was a rejected request."""
     if lease.bound_at is None and not charge:
         shown = _NO_ISOLATION if reason.code == _NO_ISOLATION.code else reason  # no node's name
-        refuse(core, now, neighbour, lease, shown)
+        refuse(core, now, lease, shown)
         return
-    core.neighbours.drop_lease(neighbour, lease)
-    accounts.close_lent(core, now, neighbour, lease, charge, reason)
-    core.records.command(EndLease(neighbour=neighbour, lease=lease.number, charge=charge, reason=reason))
+    core.leases.drop(lease)
+    accounts.close_lent(core, now, lease, charge, reason)
+    core.records.command(EndLease(neighbour=lease.neighbour, lease=lease.number, charge=charge, reason=reason))
 
 
-def refuse(core: Core, now: Instant, neighbour: str, lease: Lease, reason: Reason) -> None:
+def refuse(core: Core, now: Instant, lease: LentLease, reason: Reason) -> None:
     """Reject a request that has a record."""
-    core.neighbours.drop_lease(neighbour, lease)
-    reject(core, now, neighbour, lease.number, reason)
+    core.leases.drop(lease)
+    reject(core, now, lease.neighbour, lease.number, reason)
 
 
 def reject(core: Core, now: Instant, neighbour: str, number: int, reason: Reason) -> None:

@@ -46,6 +46,8 @@ def on_left(core: Core, now: Instant, event: NeighbourLeft) -> None:
     borrowing.end_all(core, now, event.neighbour, _LENDER_REMOVED)
     receiving.cancel_all(core, now, event.neighbour, _SENDER_REMOVED)
     sending.on_site_left(core, now, event.neighbour, has_forgotten=False)
+    for lease in core.leases.borrowed_of(event.neighbour):
+        core.leases.drop(lease)
     core.neighbours.remove(event.neighbour)
 
 
@@ -78,15 +80,13 @@ def on_free_reported(core: Core, now: Instant, event: FreeReported) -> None:
 
 def on_end_requested(core: Core, now: Instant, event: LeaseEndRequested) -> None:
     """Take a lent lease back, or return a borrowed one; one that was passed on is both. One that is over stays so."""
-    lease = core.neighbours.lease(event.neighbour, event.lease, event.lent)
-    if lease is None:
-        return
-    if event.lent:
-        revoking.take_back(core, now, event.neighbour, lease, event.reason, event.at_once)
-    elif lease.beyond is not None and (lent := core.neighbours.beyond(lease)) is not None:
-        revoking.take_back(core, now, lease.beyond[0], lent, event.reason, event.at_once)
-    else:
-        give_back(core, now, event.neighbour, lease)
+    key = event.neighbour, event.lease
+    borrowed = None if event.lent else core.leases.borrowed.get(key)
+    lent = core.leases.lent.get(key) if borrowed is None else core.leases.lent_on(borrowed)
+    if lent is not None:
+        revoking.take_back(core, now, lent, event.reason, event.at_once)
+    elif borrowed is not None:
+        give_back(core, now, borrowed)
 
 
 def step(core: Core, now: Instant) -> None:
@@ -95,17 +95,16 @@ def step(core: Core, now: Instant) -> None:
     receiving.step(core, now)
     if not neighbours.records:
         return
-    for name, record in neighbours.records.items():
-        if record.leases and name not in neighbours.connected:
-            neighbours.apart_since.setdefault(name, now)
+    for lease in core.leases.all():
+        if lease.neighbour not in neighbours.connected:
+            neighbours.apart_since.setdefault(lease.neighbour, now)
     lending.step(core, now)
     borrowing.step(core, now)
     sending.step(core, now)
     _report_free(core, now)
-    leases = [*neighbours.leases(lent=True), *neighbours.leases(lent=False)]
     waits = core.queue.order or neighbours.lacking_since
     asks = core.settings.borrow is not None and waits and neighbours.connected
-    neighbours.look_at = Instant(now + LOOK_EVERY) if leases or asks else None
+    neighbours.look_at = Instant(now + LOOK_EVERY) if core.leases.all() or asks else None
 
 
 def _report_free(core: Core, now: Instant) -> None:

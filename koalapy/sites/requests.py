@@ -8,8 +8,9 @@ from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.events import RequestDelegated
 from koalapy.model.isolated import why_not_isolated
-from koalapy.model.lease import MOST_EXECUTABLES, Asked, Lease, LeaseState, Origin, SeenRequest, Wanted, too_long
+from koalapy.model.lease import MOST_EXECUTABLES, Asked, LentLease, Origin, SeenRequest, Wanted, too_long
 from koalapy.model.request import Isolate
+from koalapy.model.states import LeaseState
 from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 from koalapy.policies import dispatching
 from koalapy.policies.calls import call_policy
@@ -35,7 +36,7 @@ _NO_TIME = Reason("no_time", "transient", "There was no time left to answer.", "
 def on_delegated(core: Core, now: Instant, event: RequestDelegated) -> None:
     """Keep the request for the next cycle, or reject it. One that is known was repeated."""
     neighbours, rules = core.neighbours, core.settings.delegation
-    if neighbours.lease(event.neighbour, event.lease, lent=True) is not None:
+    if (event.neighbour, event.lease) in core.leases.lent:
         return
     counts.asked_here(core, event.neighbour)
     reason = _objection(core, now, event)
@@ -52,11 +53,11 @@ def on_delegated(core: Core, now: Instant, event: RequestDelegated) -> None:
     asked = Asked(
         origin=event.origin, want=want, dttl=min(event.dttl, rules.dttl), answer_by=Instant(now + within)
     )  # fmt: skip
-    lease = Lease(
-        number=event.lease, lent=True, job=None, processors=event.processors, state=LeaseState.ASKED, asked_at=now,
-        asked=asked, user=event.user[:_LONGEST_NAME], name=event.name[:_LONGEST_NAME],
+    lease = LentLease(
+        neighbour=event.neighbour, number=event.lease, processors=event.processors, state=LeaseState.ASKED,
+        asked_at=now, asked=asked, user=event.user[:_LONGEST_NAME], name=event.name[:_LONGEST_NAME],
     )  # fmt: skip
-    neighbours.put_lease(event.neighbour, lease)
+    core.leases.add(lease)
     if neighbours.match_at is None:
         neighbours.match_at = Instant(now + rules.interval)
 
@@ -64,23 +65,23 @@ def on_delegated(core: Core, now: Instant, event: RequestDelegated) -> None:
 def step(core: Core, now: Instant) -> None:
     """Serve the requests that wait, if their cycle is due: in the order of the policy, each once."""
     neighbours = core.neighbours
-    waiting = [each for each in neighbours.leases(lent=True) if each[1].is_undecided]
+    waiting = [each for each in core.leases.lent.values() if each.is_undecided]
     if not waiting:
         neighbours.match_at = None
     if not waiting or (neighbours.match_at is not None and now < neighbours.match_at):
         return
     neighbours.match_at = None
-    for name, lease in _in_order(core, waiting):
-        reason = _NO_TIME if lease.asked is None or now >= lease.asked.answer_by else None
-        reason = reason or _why_not_isolated(core, lease) or lending.serve(core, now, name, lease)
-        if reason is not None and not passing.pass_on(core, now, name, lease):
-            lending.refuse(core, now, name, lease, reason)
+    for lease in _in_order(core, waiting):
+        reason = _NO_TIME if now >= lease.asked.answer_by else None
+        reason = reason or _why_not_isolated(core, lease) or lending.serve(core, now, lease)
+        if reason is not None and not passing.pass_on(core, now, lease):
+            lending.refuse(core, now, lease, reason)
 
 
-def _why_not_isolated(core: Core, lease: Lease) -> Reason | None:
+def _why_not_isolated(core: Core, lease: LentLease) -> Reason | None:
     """Return why what a lease is wanted for cannot run on this site's own nodes, if these isolate programs."""
     lend = core.settings.lend
-    if lease.asked is None or lend is None or lend.isolate is Isolate.NONE:
+    if lend is None or lend.isolate is Isolate.NONE:
         return None
     want = lease.asked.want
     if want.launchers:
@@ -109,8 +110,7 @@ def _objection(core: Core, now: Instant, event: RequestDelegated) -> Reason | No
         return too_long(lend.walltime, event.walltime)
     if lending.is_nothing(event.processors, event.walltime):
         return Reason("bad_request", "request", "It asks for nothing that can be lent.", "")
-    of_theirs = [each for each in core.neighbours.records[event.neighbour].leases if each.lent]
-    if sum(each.is_undecided for each in of_theirs) >= _MOST_UNDECIDED:
+    if sum(each.is_undecided for each in core.leases.lent_to(event.neighbour)) >= _MOST_UNDECIDED:
         return _TOO_MANY
     return _SEEN if _is_seen(core, now, origin) else None
 
@@ -132,7 +132,7 @@ def _is_seen(core: Core, now: Instant, origin: Origin) -> bool:
     while seen and (len(seen) >= _MOST_REMEMBERED or now - next(iter(seen.values())) >= _REMEMBERED_FOR):
         core.records.forget_request(oldest := next(iter(seen)))
         del seen[oldest]
-    here = any(each.asked is not None and each.asked.origin == origin for _, each in core.neighbours.leases(lent=True))
+    here = any(each.origin == origin for each in core.leases.lent.values())
     known = here or origin in seen
     if origin not in seen:
         seen[origin] = now
@@ -140,11 +140,13 @@ def _is_seen(core: Core, now: Instant, origin: Origin) -> bool:
     return known
 
 
-def _in_order(core: Core, waiting: list[tuple[str, Lease]]) -> list[tuple[str, Lease]]:
+def _in_order(core: Core, waiting: list[LentLease]) -> list[LentLease]:
     """Return the requests in the order of the policy; first come, first served, if it fails."""
-    lent = {name: lending.lent_to(core, name) for name, _ in waiting}
-    by_age = sorted(waiting, key=lambda each: each[1].asked_at)
-    shown = [NeighboursRequest(each.processors, at, name, lent[name]) for at, (name, each) in enumerate(by_age)]
+    lent = {each.neighbour: lending.lent_to(core, each.neighbour) for each in waiting}
+    by_age = sorted(waiting, key=lambda each: each.asked_at)
+    shown = [
+        NeighboursRequest(each.processors, at, each.neighbour, lent[each.neighbour]) for at, each in enumerate(by_age)
+    ]
     policy = core.neighbours.policies.dispatching
     ordered, _ = call_policy(partial(sorted, shown, key=policy), lambda found: "", sorted(shown, key=dispatching.fcfs))
     return [by_age[each.arrival] for each in ordered]

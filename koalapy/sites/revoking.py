@@ -5,7 +5,6 @@ latest, and before if the borrower has returned it.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from koalapy.core.core import Core
 from koalapy.information.kis import ClusterSummary
@@ -13,14 +12,13 @@ from koalapy.model.commands import RevokeLease
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
-from koalapy.model.lease import REVOKE_GRACE, Lease, LeaseState, Lend, RevokeFor, holds_lease
+from koalapy.model.lease import REVOKE_GRACE, Lend, LentLease, RevokeFor, holds_lease
 from koalapy.model.units import Duration, Instant
 from koalapy.scheduler import vacating
 from koalapy.scheduler.schedule import Policies
 from koalapy.sites import lending
 
 _MOST_JOBS = 20  # at the head of the queue, for which leases are taken back
-_HELD = (LeaseState.BINDING, LeaseState.BOUND)
 _OUT_OF_HOURS = Reason("closed", "transient", "Its lender does not lend at this hour.", "")
 _REVOKED = Reason("revoked", "transient", "Its lender's own jobs need the processors.", "")
 
@@ -35,28 +33,28 @@ def step(core: Core, now: Instant, policies: Policies) -> None:
     if lend.revoke_for is RevokeFor.NOBODY:
         return
     held = list(_held(core))
-    if all(_is_going(lease) for _, lease, _ in held):
+    if all(_is_going(lease) for lease, _ in held):
         return
     if lend.revoke_for is RevokeFor.LOCAL:
         for cluster in core.information.summaries(now):
-            there = [each for each in held if each[2].request.components[0].cluster == cluster.name]
+            there = [each for each in held if _cluster_of(each[1]) == cluster.name]
             if there and (short := _processors_short(core, cluster)) > 0:
                 _revoke_for_local(core, now, lend, there, short)
     if core.queue.order and _is_news(core, now, held):
         _revoke_for_own(core, now, lend, policies)
 
 
-def _is_news(core: Core, now: Instant, held: Sequence[tuple[str, Lease, Job]]) -> bool:
+def _is_news(core: Core, now: Instant, held: Sequence[tuple[LentLease, Job]]) -> bool:
     """Return whether something has changed since the last look at what waiting jobs need.
 
     A measurement of a cluster with leases counts in any case, so that a look is at most a poll late.
     """
     known = core.information.clusters
-    states = [known[each].state for each in sorted({_cluster_of(job) for _, _, job in held}) if each in known]
+    states = [known[each].state for each in sorted({_cluster_of(job) for _, job in held}) if each in known]
     look = (
         core.information.refresh(now),
         tuple(core.queue.order[:_MOST_JOBS]),
-        tuple([(job.id, lease.state, _is_going(lease)) for _, lease, job in held]),
+        tuple([(job.id, lease.state, _is_going(lease)) for lease, job in held]),
         tuple([None if state is None else state.measured_at for state in states]),
     )
     before, core.neighbours.looked_at = core.neighbours.looked_at, look
@@ -67,26 +65,26 @@ def _cluster_of(job: Job) -> str:
     return job.request.components[0].cluster or ""
 
 
-def _held(core: Core) -> Iterator[tuple[str, Lease, Job]]:
+def _held(core: Core) -> Iterator[tuple[LentLease, Job]]:
     """Yield the leases of this site's own processors that are not being ended, each with the job of its pilot."""
-    for name, lease in core.neighbours.leases(lent=True):
+    for lease in core.leases.lent.values():
         job = None if lease.job is None else core.records.jobs.get(lease.job)
-        if job is not None and job.state.active and not job.state.stopping and lease.state is not LeaseState.CLOSING:
-            yield name, lease, job
+        if job is not None and job.state.active and not job.state.stopping and not lease.state.closing:
+            yield lease, job
 
 
-def _is_going(lease: Lease) -> bool:
+def _is_going(lease: LentLease) -> bool:
     return lease.revoked_until is not None
 
 
 def _revoke_all(core: Core, now: Instant, lend: Lend) -> None:
     """Revoke the leases that have outlasted the hours of lending: these were changed, or the leases began late."""
-    for name, lease in core.neighbours.leases(lent=True):
-        if lease.state in _HELD and not _is_going(lease):
+    for lease in list(core.leases.lent.values()):
+        if lease.state.granted and not _is_going(lease):
             job = None if lease.job is None else core.records.jobs.get(lease.job)
             if job is not None:
-                core.records.note(now, job.id, "lease_out_of_hours", site=name, processors=lease.processors)
-            _give_notice(core, now, lend, name, lease, _OUT_OF_HOURS)
+                core.records.note(now, job.id, "lease_out_of_hours", site=lease.neighbour, processors=lease.processors)
+            _give_notice(core, now, lend.grace, lease, _OUT_OF_HOURS)
 
 
 def _revoke_for_own(core: Core, now: Instant, lend: Lend, policies: Policies) -> None:
@@ -95,24 +93,22 @@ def _revoke_for_own(core: Core, now: Instant, lend: Lend, policies: Policies) ->
         waiting = core.queue.at(position)
         if holds_lease(waiting.job.request):
             continue
-        held = sorted(_held(core), key=lambda each: (not _is_going(each[1]), -each[2].id))
-        needed = vacating.jobs_in_the_way(core, now, waiting, policies, [each[2] for each in held])
+        held = sorted(_held(core), key=lambda each: (not _is_going(each[0]), -each[1].id))
+        needed = vacating.jobs_in_the_way(core, now, waiting, policies, [job for _, job in held])
         if needed is None:
             continue
-        for name, lease, job in held:
+        for lease, job in held:
             if job.id in needed and not _is_going(lease):
-                _revoke(core, now, lend, name, lease, waiting.job.id)
+                _revoke(core, now, lend, lease, waiting.job.id)
         return
 
 
-def _revoke_for_local(
-    core: Core, now: Instant, lend: Lend, there: Sequence[tuple[str, Lease, Job]], short: int
-) -> None:
+def _revoke_for_local(core: Core, now: Instant, lend: Lend, there: Sequence[tuple[LentLease, Job]], short: int) -> None:
     """Revoke leases of one cluster until `short` processors more are idle there."""
-    short -= sum(lease.processors for _, lease, _ in there if _is_going(lease))
-    for name, lease, _ in sorted(there, key=lambda each: -each[2].id):
+    short -= sum(lease.processors for lease, _ in there if _is_going(lease))
+    for lease, _ in sorted(there, key=lambda each: -each[1].id):
         if short > 0 and not _is_going(lease):
-            _revoke(core, now, lend, name, lease, None)
+            _revoke(core, now, lend, lease, None)
             short -= lease.processors
 
 
@@ -130,37 +126,32 @@ def _processors_short(core: Core, cluster: ClusterSummary) -> int:
     return max(0, state.wanted_local - (state.idle - cluster.committed + ended + leaving))
 
 
-def _revoke(core: Core, now: Instant, lend: Lend, neighbour: str, lease: Lease, job: JobId | None) -> None:
+def _revoke(core: Core, now: Instant, lend: Lend, lease: LentLease, job: JobId | None) -> None:
     """Revoke a lease for one of this site's jobs, or for local jobs."""
     pilot = lease.job
     assert pilot is not None, "one that is passed on is not taken back for jobs"
     whom = {} if job is None else {"needed_by": job}
-    core.records.note(now, pilot, "lease_revoked", site=neighbour, processors=lease.processors, **whom)
+    core.records.note(now, pilot, "lease_revoked", site=lease.neighbour, processors=lease.processors, **whom)
     if job is not None:
-        core.records.note(now, job, "lease_needed", site=neighbour, processors=lease.processors)
-    _give_notice(core, now, lend, neighbour, lease, _REVOKED)
+        core.records.note(now, job, "lease_needed", site=lease.neighbour, processors=lease.processors)
+    _give_notice(core, now, lend.grace, lease, _REVOKED)
 
 
-def _give_notice(core: Core, now: Instant, lend: Lend, neighbour: str, lease: Lease, why: Reason) -> None:
-    """Let the borrower know that a lease ends once its grace is over. One that is not bound yet ends at once."""
-    _give_notice_of(core, now, lend.grace, neighbour, lease, why)
-
-
-def take_back(core: Core, now: Instant, neighbour: str, lease: Lease, why: Reason, at_once: bool) -> None:
+def take_back(core: Core, now: Instant, lease: LentLease, why: Reason, at_once: bool) -> None:
     """Take a lease back for a person. The borrower has the grace for its jobs, or if `at_once` no time."""
     lend = core.settings.lend
     grace = Duration(0) if at_once else REVOKE_GRACE if lend is None else lend.grace
-    if lease.state is LeaseState.BOUND and (grace < 1 or not _is_going(lease)):
-        _give_notice_of(core, now, grace, neighbour, lease, why)
-    elif lease.state is not LeaseState.BOUND:
-        lending.end(core, now, neighbour, lease, why)
+    if not lease.state.bound:
+        lending.end(core, now, lease, why)
+    elif grace < 1 or not _is_going(lease):
+        _give_notice(core, now, grace, lease, why)
 
 
-def _give_notice_of(core: Core, now: Instant, grace: Duration, neighbour: str, lease: Lease, why: Reason) -> None:
-    grace = grace if lease.state is LeaseState.BOUND else Duration(0)
-    if lease.state is LeaseState.BOUND:
-        core.records.command(RevokeLease(neighbour=neighbour, lease=lease.number, within=grace))
-    revoked = replace(lease, revoked_until=Instant(now + grace), why=why)
-    core.neighbours.put_lease(neighbour, revoked)
+def _give_notice(core: Core, now: Instant, grace: Duration, lease: LentLease, why: Reason) -> None:
+    """Let the borrower know that a lease ends once its grace is over. One that is not bound yet ends at once."""
+    grace = grace if lease.state.bound else Duration(0)
+    if lease.state.bound:
+        core.records.command(RevokeLease(neighbour=lease.neighbour, lease=lease.number, within=grace))
+    revoked = core.leases.change(lease, revoked_until=Instant(now + grace), why=why)
     if not grace:
-        lending.end(core, now, neighbour, revoked, why)
+        lending.end(core, now, revoked, why)

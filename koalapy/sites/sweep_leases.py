@@ -5,7 +5,7 @@ from dataclasses import replace
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job
-from koalapy.model.lease import Borrow, LeaseState, lease_cluster
+from koalapy.model.lease import Borrow
 from koalapy.model.request import MAX_PROCESSORS
 from koalapy.model.units import Instant
 from koalapy.sites import asking
@@ -14,22 +14,20 @@ from koalapy.sites.delegating import delegate, refused_lately, target_of
 from koalapy.sites.returning import give_back, place_nothing
 from koalapy.sites.targets import borrowed_processors, free_there
 
-_HELD = (LeaseState.ASKED, LeaseState.BOUND)
-
 
 def ask_for_sweeps(core: Core, now: Instant, borrow: Borrow) -> None:
     """Ask for nodes for sweeps, while no job waits for an answer: never for more than a neighbour reported."""
-    ours = [each for each in core.neighbours.leases(lent=False) if each[1].beyond is None]
-    if any(each.state is LeaseState.ASKED and not each.sweeps for _, each in ours):
+    ours = [each for each in core.leases.borrowed.values() if each.beyond is None]
+    if any(each.state.asked and not each.sweeps for each in ours):
         return
     for wish in core.neighbours.wishes:
-        held = [(name, each) for name, each in ours if each.job == wish.sweep and each.state in _HELD]
-        if any(each.state is LeaseState.ASKED for _, each in held):
+        held = [each for each in ours if each.job == wish.sweep and each.state.wanted]
+        if any(each.state.asked for each in held):
             continue
         excluded = refused_lately(core, now, wish.sweep, borrow)
         free = {name: free_there(core, name) or 0 for name in core.neighbours.connected if name not in excluded}
         left = MAX_PROCESSORS if borrow.processors is None else borrow.processors - borrowed_processors(core)
-        coming = sum(each.processors for name, each in held if not core.records.live(lease_cluster(name, each.number)))
+        coming = sum(each.processors for each in held if not core.records.live(each.cluster))
         count = min(wish.want.processors - coming, left, max(free.values(), default=0)) // wish.unit
         ask = Ask(replace(wish.want, processors=count * wish.unit))
         target = target_of(core, now, wish.sweep, ask, excluded) if count > 0 else None
@@ -56,18 +54,18 @@ def is_served_in_place_of_sweeps(
 
 def make_way(core: Core, now: Instant) -> None:
     """Give up the youngest lease of a sweep, for a job that cannot borrow beside it; one at a time."""
-    of_sweeps = [each for each in core.neighbours.leases(lent=False) if each[1].sweeps]
-    clusters = [core.information.clusters.get(lease_cluster(name, lease.number)) for name, lease in of_sweeps]
-    held = [each for each in of_sweeps if each[1].state in _HELD]
+    of_sweeps = [each for each in core.leases.borrowed.values() if each.sweeps]
+    clusters = [core.information.clusters.get(each.cluster) for each in of_sweeps]
+    held = [each for each in of_sweeps if each.state.wanted]
     if len(held) < len(of_sweeps) or any(each is not None and each.settings.draining for each in clusters):
         return  # one is on its way back
-    for name, lease in sorted(held, key=lambda each: -each[1].asked_at)[:1]:
-        if lease.state is LeaseState.ASKED:
-            give_back(core, now, name, lease)
+    for lease in sorted(held, key=lambda each: -each.asked_at)[:1]:
+        if lease.state.asked:
+            give_back(core, now, lease)
         else:
-            place_nothing(core, now, name, lease)
+            place_nothing(core, now, lease)
 
 
 def _for_sweeps(core: Core, neighbour: str) -> int:
     """Return the processors that sweeps have borrowed of a neighbour."""
-    return sum(each.processors for each in core.neighbours.records[neighbour].leases if each.sweeps and not each.lent)
+    return sum(each.processors for each in core.leases.borrowed_of(neighbour) if each.sweeps)

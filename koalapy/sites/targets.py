@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from koalapy.core.core import Core
-from koalapy.model.lease import LeaseState
 from koalapy.model.neighbour import Relation
 from koalapy.policies.calls import call_policy
 from koalapy.policies.delegation import Target, TargetPolicy, nearest
@@ -52,10 +51,10 @@ def next_target(core: Core, processors: int, without: Collection[str | None]) ->
 def free_there(core: Core, neighbour: str) -> int | None:
     """Return the processors that a neighbour reported, less those that it was asked for; None before a report."""
     record = core.neighbours.records[neighbour]
-    asked = sum(each.processors for each in record.leases if not each.lent and each.state is LeaseState.ASKED)
+    asked = sum(each.processors for each in core.leases.borrowed_of(neighbour) if each.state.asked)
     return None if record.free is None else record.free - asked
 
 
 def borrowed_processors(core: Core) -> int:
     """Return the processors that this site has borrowed or asked for, for itself or for others."""
-    return sum(each.processors for _, each in core.neighbours.leases(lent=False))
+    return sum(each.processors for each in core.leases.borrowed.values())

@@ -15,11 +15,11 @@ from koalapy.model.errors import RequestError
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attempts, without_attempts
 from koalapy.model.learned import NOTHING, Learned
-from koalapy.model.lease import Origin, SeenRequest
+from koalapy.model.lease import Lease, LeaseId, Origin, SeenRequest
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
-from koalapy.model.states import JobState
+from koalapy.model.states import JobState, LeaseState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 from koalapy.model.unreadable import Unreadable
@@ -59,7 +59,8 @@ class _Contents:
     requests_seen: dict[Origin, SeenRequest] = field(default_factory=dict)
     usage: dict[AttemptId, Usage] = field(default_factory=dict)
     days: dict[tuple[Instant, str, str], Sum] = field(default_factory=dict)
-    leases: dict[LeaseKey, EndedLease] = field(default_factory=dict)
+    leases: dict[LeaseId, Lease] = field(default_factory=dict)
+    ended_leases: dict[LeaseKey, EndedLease] = field(default_factory=dict)
     lease_days: dict[tuple[Instant, str], Charged] = field(default_factory=dict)
     maintenance: dict[str, MaintenanceRun] = field(default_factory=dict)
     guard: threading.Lock = field(default_factory=threading.Lock)
@@ -124,6 +125,7 @@ class MemoryStore:
                 outbox=tuple(entry for _, entry in sorted(contents.outbox.items())),
                 learned=contents.learned,
                 neighbours=tuple(each for _, each in sorted(contents.neighbours.items())),
+                leases=tuple(sorted(contents.leases.values(), key=lambda each: (not each.lent, each.id))),
                 requests_seen=tuple(sorted(contents.requests_seen.values(), key=lambda each: (each.at, each.origin))),
             )
 
@@ -340,11 +342,15 @@ def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) 
         contents.neighbours.pop(neighbour.name, None)
         if not neighbour.gone:
             contents.neighbours[neighbour.name] = neighbour
+    for lease in change.leases:
+        contents.leases.pop(lease.id, None)
+        if lease.state is not LeaseState.GONE:
+            contents.leases[lease.id] = lease
     for origin in change.requests_forgotten:
         contents.requests_seen.pop(origin, None)
     contents.requests_seen |= {each.origin: each for each in change.requests_seen}
     contents.usage |= {entry.attempt: entry for entry in change.usage}
-    contents.leases |= {each.key: each for each in change.leases_ended}
+    contents.ended_leases |= {each.key: each for each in change.leases_ended}
     for span in change.accounted:
         if span.attempt in contents.usage:
             contents.usage[span.attempt] = accounted(contents.usage[span.attempt], span)
@@ -379,12 +385,12 @@ def _sum_up(contents: _Contents, gone: Collection[JobId]) -> None:
 
 
 def _by_end(contents: _Contents) -> list[EndedLease]:
-    return sorted(contents.leases.values(), key=lambda each: (each.ended_at, each.key))
+    return sorted(contents.ended_leases.values(), key=lambda each: (each.ended_at, each.key))
 
 
 def _sum_up_leases(contents: _Contents, gone: Collection[LeaseKey]) -> None:
     """Replace the accounts of these leases by sums by day and neighbour."""
-    for each in lease_days([contents.leases.pop(key) for key in gone if key in contents.leases]):
+    for each in lease_days([contents.ended_leases.pop(key) for key in gone if key in contents.ended_leases]):
         key = (each.day, each.neighbour)
         contents.lease_days[key] = contents.lease_days.get(key, Charged()).plus(each.charged)
 

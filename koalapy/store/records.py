@@ -16,6 +16,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.commands import Command
 from koalapy.model.job import Counters, Job, without_attempts
 from koalapy.model.learned import Learned
+from koalapy.model.lease import BorrowedLease, Lease, LentLease
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.sweep import Sweep
@@ -93,6 +94,14 @@ def load_neighbour(text: str) -> Neighbour:
     return _NEIGHBOUR.load(text)
 
 
+def dump_lease(lease: Lease) -> str:
+    return _LENT_LEASE.dump(lease) if isinstance(lease, LentLease) else _BORROWED_LEASE.dump(lease)
+
+
+def load_lease(lent: bool, text: str) -> Lease:
+    return _LENT_LEASE.load(text) if lent else _BORROWED_LEASE.load(text)
+
+
 def dump_details(details: Mapping[str, Any]) -> str:
     """Return as JSON all that has a form in it, including dataclasses and tuples. Raises StoreConflict for the rest."""
     return _text("history", details)
@@ -164,4 +173,5 @@ _COUNTERS = _Form(Counters)
 _RESULTS = _Form(ResultBatch)
 _LEARNED = _Form(Learned)
 _NEIGHBOUR = _Form(Neighbour)
+_LENT_LEASE, _BORROWED_LEASE = _Form(LentLease), _Form(BorrowedLease)
 _COMMANDS: dict[str, _Form[Any]] = {kind.__name__: _Form(kind) for kind in get_args(Command)}

@@ -11,9 +11,10 @@ from koalapy.model.ended_lease import Charged, EndedLease, LeaseDay, LeaseKey
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import Learned
-from koalapy.model.lease import Origin, SeenRequest
+from koalapy.model.lease import Lease, LeaseId, Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
+from koalapy.model.states import LeaseState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 from koalapy.model.usage import DayUsage, Kind, Sum, Usage
@@ -23,6 +24,7 @@ from koalapy.store.records import (
     dump_details,
     dump_job,
     dump_learned,
+    dump_lease,
     dump_neighbour,
     dump_results,
     dump_sweep,
@@ -108,6 +110,14 @@ def neighbour_rows(neighbours: Iterable[Neighbour]) -> list[Row]:
     return [{"name": each.name, "record": dump_neighbour(each)} for each in neighbours if not each.gone]
 
 
+def lease_rows(leases: Iterable[Lease]) -> list[Row]:
+    return [{**lease_key(each.id), "record": dump_lease(each)} for each in leases if each.state is not LeaseState.GONE]
+
+
+def lease_key(lease: LeaseId) -> Row:
+    return {"neighbour": lease.neighbour, "number": lease.number, "lent": int(lease.lent)}
+
+
 def seen_rows(requests: Iterable[SeenRequest]) -> list[Row]:
     return [{**seen_key(each.origin), "at": each.at} for each in requests]
 
@@ -168,20 +178,20 @@ def day_in(row: Any) -> DayUsage:
     return DayUsage(day=Instant(row.day), owner=row.owner, cluster=row.cluster, used=used)
 
 
-def lease_rows(leases: Iterable[EndedLease]) -> list[Row]:
+def ended_lease_rows(leases: Iterable[EndedLease]) -> list[Row]:
     return [
-        {**lease_key(each.key), "reported": int(each.reported)}
+        {**ended_lease_key(each.key), "reported": int(each.reported)}
         | {name: getattr(each, name) for name in _NUMBERS}
         | {name: plain(getattr(each, name)) for name in _TEXTS}
         for each in {each.key: each for each in leases}.values()
     ]
 
 
-def lease_key(key: LeaseKey) -> Row:
+def ended_lease_key(key: LeaseKey) -> Row:
     return {"neighbour": key.neighbour, "lent": int(key.lent), "number": key.number, "asked_at": key.asked_at}
 
 
-def lease_in(row: Any) -> EndedLease:
+def ended_lease_in(row: Any) -> EndedLease:
     """Return the account of a row of `ended_leases`."""
     return EndedLease(
         neighbour=row.neighbour,

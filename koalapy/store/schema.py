@@ -140,6 +140,15 @@ neighbours = Table(
     Column("record", Text, nullable=False),
 )
 
+leases = Table(
+    "leases",
+    metadata,
+    Column("neighbour", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("lent", Integer, primary_key=True, autoincrement=False),
+    Column("record", Text, nullable=False),
+)
+
 # The requests of neighbours in the past hour. `site` and `number`: of the site where the request began, and there.
 requests_seen = Table(
     "requests_seen",

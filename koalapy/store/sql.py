@@ -29,11 +29,11 @@ from koalapy.model.ended_lease import EndedLease, LeaseDay, LeaseKey, lease_days
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attempts
 from koalapy.model.learned import NOTHING, Learned
-from koalapy.model.lease import Origin, SeenRequest
+from koalapy.model.lease import Lease, LeaseId, Origin, SeenRequest
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
-from koalapy.model.states import JobState
+from koalapy.model.states import JobState, LeaseState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 from koalapy.model.unreadable import Unreadable
@@ -43,7 +43,7 @@ from koalapy.store.backend import Backend
 from koalapy.store.errors import StoreError
 from koalapy.store.identity import open_identity
 from koalapy.store.rows import Row
-from koalapy.store.unreadable import Aside, attempt_of, job_of, sweep_of
+from koalapy.store.unreadable import Aside, attempt_of, job_of, key_of, lease_of, sweep_of
 from koalapy.store.validation import refuse_invalid
 from koalapy.store.writer_fence import WriterFence
 
@@ -109,6 +109,7 @@ class SqlStore:
                 ),
                 learned=self._learned(connection),
                 neighbours=self._neighbours(connection),
+                leases=self._leases(connection),
                 requests_seen=tuple(
                     SeenRequest(Origin(row.site, row.number, row.round), Instant(row.at))
                     for row in connection.execute(_REQUESTS_SEEN)
@@ -165,9 +166,9 @@ class SqlStore:
     def _remove_leases(self, connection: Connection, removed: Iterable[LeaseKey]) -> None:
         """Replace accounts of leases by sums. One that is removed already changes nothing."""
         found = []
-        for key in map(_marked, map(rows.lease_key, removed)):
-            found += [rows.lease_in(row) for row in connection.execute(_LEASE_OF, key)]
-            connection.execute(_DROP_LEASE, key)
+        for key in map(_marked, map(rows.ended_lease_key, removed)):
+            found += [rows.ended_lease_in(row) for row in connection.execute(_ENDED_LEASE_OF, key)]
+            connection.execute(_DROP_ENDED_LEASE, key)
         if found:
             connection.execute(self._writes.add_lease_days, rows.lease_day_rows(lease_days(found)))
 
@@ -293,15 +294,15 @@ class SqlStore:
             return self._usage(connection, since), [rows.day_in(row) for row in connection.execute(_USAGE_DAYS)]
 
     def ended_leases(self, since: Instant | None = None) -> tuple[list[EndedLease], list[LeaseDay]]:
-        query = _LEASES if since is None else _LEASES.where(schema.ended_leases.c.ended_at > since)
+        query = _ENDED_LEASES if since is None else _ENDED_LEASES.where(schema.ended_leases.c.ended_at > since)
         with self._transaction() as connection:
-            leases = [rows.lease_in(row) for row in connection.execute(query)]
+            leases = [rows.ended_lease_in(row) for row in connection.execute(query)]
             return leases, [rows.lease_day_in(row) for row in connection.execute(_LEASE_DAYS)]
 
     def prunable_leases(self, before: Instant, most: int) -> list[LeaseKey]:
-        query = _LEASES.where(schema.ended_leases.c.ended_at <= before).limit(most)
+        query = _ENDED_LEASES.where(schema.ended_leases.c.ended_at <= before).limit(most)
         with self._transaction() as connection:
-            return [rows.lease_in(row).key for row in connection.execute(query)]
+            return [rows.ended_lease_in(row).key for row in connection.execute(query)]
 
     def pending_cancels(self) -> list[Attempt]:
         with self._transaction() as connection:
@@ -418,6 +419,13 @@ class SqlStore:
         )
         return tuple(each for each in read if each is not None)
 
+    def _leases(self, connection: Connection) -> tuple[Lease, ...]:
+        read = (
+            self._aside.read("lease", key_of("lease", row), None, partial(lease_of, row))
+            for row in connection.execute(_LEASES).mappings()
+        )
+        return tuple(each for each in read if each is not None)
+
     def _line(self, job: JobId, sequence: int, at: int, kind: str, text: str) -> History:
         """Return a line of history; one that cannot be read is replaced by a line that names its record."""
         details = self._aside.read("history", sequence, job, partial(records.load_details, text))
@@ -466,11 +474,12 @@ class _Writes:
         self._put_counter = _put(backend, schema.counters)
         self._put_learned = _put(backend, schema.learned)
         self._put_neighbour = _put(backend, schema.neighbours)
+        self._put_lease = _put(backend, schema.leases)
         self._put_seen = _put(backend, schema.requests_seen)
         self.put_usage = _put(backend, schema.usage)
         self.put_maintenance = _put(backend, schema.maintenance)
         self.add_days = _add(backend, schema.usage_days, rows.USED)
-        self._put_lease = _put(backend, schema.ended_leases)
+        self._put_ended_lease = _put(backend, schema.ended_leases)
         self.add_lease_days = _add(backend, schema.lease_days, rows.CHARGED)
 
     def of(self, change: Change) -> list[tuple[Executable, list[Row]]]:
@@ -484,6 +493,7 @@ class _Writes:
         work: list[Work] = [*jobs, *sweeps]
         attempts = {attempt.id: attempt for attempt in change.attempts}.values()
         neighbours = {neighbour.name: neighbour for neighbour in change.neighbours}.values()
+        leases = {lease.id: lease for lease in change.leases}.values()
         writes: list[tuple[Executable, list[Row]]] = [
             (_NEW_IDENTITY, [rows.identity_row(each) for each in work if each.id in new]),
             (self._note_identity, [rows.identity_row(each) for each in work if each.id not in new]),
@@ -498,8 +508,10 @@ class _Writes:
             (self._put_learned, rows.learned_rows(change.learned)),
             (self._put_neighbour, rows.neighbour_rows(neighbours)),
             (_DROP_NEIGHBOUR, [{"of_name": each.name} for each in neighbours if each.gone]),
+            (self._put_lease, rows.lease_rows(leases)),
+            (_DROP_LEASE, [_marked(rows.lease_key(each.id)) for each in leases if each.state is LeaseState.GONE]),
             (self.put_usage, rows.usage_rows(change.usage)),
-            (self._put_lease, rows.lease_rows(change.leases_ended)),
+            (self._put_ended_lease, rows.ended_lease_rows(change.leases_ended)),
             (_DROP_ATTEMPT, [_marked(rows.attempt_key(each.id)) for each in attempts if each.is_obsolete]),
             (_FORGET_SEEN, [_marked(rows.seen_key(each)) for each in change.requests_forgotten]),
             (self._put_seen, rows.seen_rows(change.requests_seen)),
@@ -590,13 +602,17 @@ _USAGE_DAYS = select(schema.usage_days).order_by(*schema.usage_days.primary_key)
 _USAGE_OF = select(schema.usage).where(
     *(schema.usage.c[name] == bindparam(f"of_{name}") for name in ("job", "component", "number"))
 )
-_LEASES = select(schema.ended_leases).order_by(schema.ended_leases.c.ended_at, *schema.ended_leases.primary_key)
+_ENDED_LEASES = select(schema.ended_leases).order_by(schema.ended_leases.c.ended_at, *schema.ended_leases.primary_key)
 _LEASE_DAYS = select(schema.lease_days).order_by(*schema.lease_days.primary_key)
-_OF_LEASE = [schema.ended_leases.c[name] == bindparam(f"of_{name}") for name in LeaseKey._fields]
-_LEASE_OF = select(schema.ended_leases).where(*_OF_LEASE)
-_DROP_LEASE = delete(schema.ended_leases).where(*_OF_LEASE)
+_OF_ENDED_LEASE = [schema.ended_leases.c[name] == bindparam(f"of_{name}") for name in LeaseKey._fields]
+_ENDED_LEASE_OF = select(schema.ended_leases).where(*_OF_ENDED_LEASE)
+_DROP_ENDED_LEASE = delete(schema.ended_leases).where(*_OF_ENDED_LEASE)
 _LEARNED = select(schema.learned.c.record).where(schema.learned.c.name == rows.NODES)
 _NEIGHBOURS = select(schema.neighbours.c.name, schema.neighbours.c.record).order_by(schema.neighbours.c.name)
+_LEASES = select(schema.leases).order_by(schema.leases.c.lent.desc(), *schema.leases.primary_key)
+_DROP_LEASE = delete(schema.leases).where(
+    *[schema.leases.c[name] == bindparam(f"of_{name}") for name in LeaseId._fields]
+)
 _DROP_NEIGHBOUR = delete(schema.neighbours).where(schema.neighbours.c.name == bindparam("of_name"))
 _REQUESTS_SEEN = select(schema.requests_seen).order_by(schema.requests_seen.c.at, *schema.requests_seen.primary_key)
 _FORGET_SEEN = delete(schema.requests_seen).where(

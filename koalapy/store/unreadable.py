@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Column, Connection, Table, and_, delete, select, update
+from sqlalchemy import Column, Connection, Integer, RowMapping, Table, and_, delete, select, update
 
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change
@@ -12,6 +12,7 @@ from koalapy.model.commands import job_of_command
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
+from koalapy.model.lease import Lease
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.unreadable import Unreadable
@@ -21,7 +22,6 @@ from koalapy.store.validation import refuse_invalid
 
 T = TypeVar("T")
 _LONGEST_WHY = 300
-_NAMED = ("learned", "neighbour")  # kinds whose keys are names
 
 
 class Aside:
@@ -112,6 +112,14 @@ def attempt_of(row: Mapping[str, Any], checked: bool = False) -> Attempt:
     return attempt
 
 
+def lease_of(row: RowMapping) -> Lease:
+    """Return the lease of a row. Raises RecordUnreadable."""
+    lease = records.load_lease(bool(row["lent"]), row["record"])
+    if lease.id != (row["neighbour"], row["number"], row["lent"]):
+        raise RecordUnreadable("Lease", f"it is of lease {lease.id}")
+    return lease
+
+
 # ---- repair: for a store that no koalad has open
 
 
@@ -134,6 +142,7 @@ KINDS = {
     "history": _Kind(schema.history, schema.history.c.details, (schema.history.c.sequence,)),
     "learned": _Kind(schema.learned, schema.learned.c.record, (schema.learned.c.name,)),
     "neighbour": _Kind(schema.neighbours, schema.neighbours.c.record, (schema.neighbours.c.name,)),
+    "lease": _Kind(schema.leases, schema.leases.c.record, tuple(schema.leases.primary_key)),
 }
 
 
@@ -142,9 +151,13 @@ def survey(connection: Connection) -> list[Unreadable]:
     aside = Aside()
     for kind, found in KINDS.items():
         for row in connection.execute(select(found.table)).mappings():
-            key = ".".join(str(row[column.name]) for column in found.keys)
-            aside.read(kind, key, _job_in(kind, row), lambda kind=kind, row=row: _load(kind, row))  # type: ignore[misc]
+            aside.read(kind, key_of(kind, row), _job_in(kind, row), lambda kind=kind, row=row: _load(kind, row))  # type: ignore[misc]
     return aside.all()
+
+
+def key_of(kind: str, row: RowMapping) -> str:
+    """Return the key of a row in the names of records."""
+    return ".".join(str(row[column.name]) for column in KINDS[kind].keys)
 
 
 def raw(connection: Connection, name: str) -> str:
@@ -224,6 +237,8 @@ def _load(kind: str, row: Any) -> object:
             return records.load_details(row["details"])
         case "neighbour":
             return records.load_neighbour(row["record"])
+        case "lease":
+            return lease_of(row)
     return records.load_learned(row["record"])
 
 
@@ -244,13 +259,17 @@ def _kind(name: str) -> _Kind:
 def _where(name: str) -> Any:
     """Return the condition for the row of this name. Raises RequestError for a name that no record can have."""
     kind, _, key = name.partition("/")
-    parts = [key] if kind in _NAMED else key.split(".")
-    if kind not in KINDS or len(parts) != len(KINDS[kind].keys):
+    if kind not in KINDS:
         raise _no_such(name)
-    if kind not in _NAMED and not all(part.isdecimal() and len(part) < 19 for part in parts):
+    keys = KINDS[kind].keys
+    parts = key.rsplit(".", len(keys) - 1)  # a name may have dots, and stands first
+    are_numbers = [isinstance(column.type, Integer) for column in keys]
+    if len(parts) != len(keys) or not all(
+        part.isdecimal() and len(part) < 19 for part, is_number in zip(parts, are_numbers, strict=True) if is_number
+    ):
         raise _no_such(name)
-    wanted = parts if kind in _NAMED else [int(part) for part in parts]
-    return and_(*(column == value for column, value in zip(KINDS[kind].keys, wanted, strict=True)))
+    wanted = [int(part) if is_number else part for part, is_number in zip(parts, are_numbers, strict=True)]
+    return and_(*(column == value for column, value in zip(keys, wanted, strict=True)))
 
 
 def _row(connection: Connection, name: str) -> Any:

@@ -14,9 +14,9 @@ from koalapy.model.errors import Reason
 from koalapy.model.job import Job
 from koalapy.model.lease import (
     Borrow,
+    BorrowedLease,
     Lease,
     LeasedCluster,
-    LeaseState,
     lease_cluster,
     lease_network,
     lease_of_cluster,
@@ -30,8 +30,6 @@ from koalapy.sites import asking, lending, targets
 from koalapy.sites.asking import Ask
 from koalapy.views.clusters import LeftOn, left_on
 
-_CLUSTERS = (LeaseState.BOUND, LeaseState.CLOSING)
-
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
@@ -40,7 +38,6 @@ class LeaseView:
     `left`: what koalapy has on a borrowed one, or waits for there. `reachable`: whether the neighbour is connected.
     """
 
-    neighbour: str
     lease: Lease
     cluster: str | None
     left: LeftOn
@@ -52,7 +49,7 @@ class LeaseView:
         lease = self.lease
         if lease.lent and lease.job is not None:
             return pilot_cluster(lease.job)
-        return lease_cluster(*(lease.beyond if lease.lent and lease.beyond else (self.neighbour, lease.number)))
+        return lease_cluster(*(lease.beyond if lease.lent and lease.beyond else (lease.neighbour, lease.number)))
 
 
 def ended_name(ended: EndedLease) -> str:
@@ -86,13 +83,13 @@ def audit_line(ended: EndedLease) -> dict[str, Any]:
     }
 
 
-def began_line(neighbour: str, lease: Lease) -> dict[str, Any]:
+def began_line(lease: Lease) -> dict[str, Any]:
     """Return the fields of the log's line on a lease that has begun."""
-    origin = None if lease.asked is None else lease.asked.origin
+    origin = lease.origin
     return {
         "number": lease.number,
         "direction": "lent" if lease.lent else "borrowed",
-        "neighbour": neighbour,
+        "neighbour": lease.neighbour,
         "site": None if origin is None else origin.site,
         "user": lease.user,
         "job": lease.job if origin is None else origin.number,
@@ -108,12 +105,11 @@ def leases(engine: Engine) -> list[LeaseView]:
     """Return the leases that are not over, by neighbour."""
     core = engine.core
     found = []
-    for name, record in sorted(core.neighbours.records.items()):
-        for lease in sorted(record.leases, key=lambda each: (each.lent, each.number)):
-            job = core.records.jobs.get(lease.job) if lease.lent and lease.job is not None else None
-            cluster = None if job is None else job.request.components[0].cluster
-            left = LeftOn() if lease.lent else left_on(engine, lease_cluster(name, lease.number))
-            found.append(LeaseView(name, lease, cluster, left, name in core.neighbours.connected))
+    for lease in sorted(core.leases.all(), key=lambda each: (each.neighbour, each.lent, each.number)):
+        job = core.records.jobs.get(lease.job) if lease.lent and lease.job is not None else None
+        cluster = None if job is None else job.request.components[0].cluster
+        left = left_on(engine, lease.cluster) if isinstance(lease, BorrowedLease) else LeftOn()
+        found.append(LeaseView(lease, cluster, left, lease.neighbour in core.neighbours.connected))
     return found
 
 
@@ -134,7 +130,7 @@ class LeaseUpkeep:
 
 def lease_upkeep(engine: Engine, joined: Collection[str]) -> LeaseUpkeep:
     """Return what is to be done about leases. `joined`: the clusters of the grid that are leases."""
-    here = _here(engine.core.neighbours.records.values(), engine.settings.borrow)
+    here = _here(engine.core.leases.borrowed.values(), engine.settings.borrow)
     join = tuple(each for name, each in here.items() if name not in joined)
     return LeaseUpkeep(join, tuple(name for name in joined if name not in here), _unexamined(engine), _bounded(engine))
 
@@ -144,48 +140,44 @@ def _bounded(engine: Engine) -> tuple[tuple[str, int, int], ...]:
     lend = engine.settings.lend
     if lend is None or lend.disk is None:
         return ()
-    lent = engine.core.neighbours.leases(lent=True)
-    held = [(name, each) for name, each in lent if each.job is not None and each.state is LeaseState.BOUND]
-    return tuple([(name, each.number, lend.disk) for name, each in held])
+    held = [each for each in engine.core.leases.lent.values() if each.job is not None and each.state.bound]
+    return tuple([(each.neighbour, each.number, lend.disk) for each in held])
 
 
 def _unexamined(engine: Engine) -> tuple[tuple[str, int], ...]:
     found = []
-    for name, lease in engine.core.neighbours.leases(lent=True):
+    for lease in engine.core.leases.lent.values():
         job = None if lease.job is None else engine.core.records.jobs.get(lease.job)
-        binding = job is not None and lease.state is LeaseState.BINDING and is_bound(job)
+        binding = job is not None and lease.state.binding and is_bound(job)
         if job is not None and binding and lending.must_be_examined(job):
-            found.append((name, lease.number))
+            found.append((lease.neighbour, lease.number))
     return tuple(found)
 
 
-def leases_held(
-    neighbours: Iterable[Neighbour], attempts: Iterable[Attempt], borrow: Borrow | None
-) -> list[LeasedCluster]:
+def leases_held(leases: Iterable[Lease], attempts: Iterable[Attempt], borrow: Borrow | None) -> list[LeasedCluster]:
     """Return the leases of a store that must be clusters from koalad's start on.
 
     They are bound, or attempts on them are known. `attempts`: all that are not cleaned up. `borrow`: as the grid file
     has it.
     """
-    here = dict(_here(neighbours, borrow))
+    here = dict(_here(leases, borrow))
     for each in attempts:
         if each.cluster not in here and (found := lease_of_cluster(each.cluster)) is not None:
             here[each.cluster] = LeasedCluster(*found, lease_network(None, *found, 0))
     return [here[name] for name in sorted(here)]
 
 
-def _here(neighbours: Iterable[Neighbour], borrow: Borrow | None) -> Mapping[str, LeasedCluster]:
+def _here(leases: Iterable[Lease], borrow: Borrow | None) -> Mapping[str, LeasedCluster]:
     return {
-        lease_cluster(record.name, each.number): LeasedCluster(
-            record.name,
+        each.cluster: LeasedCluster(
+            each.neighbour,
             each.number,
-            lease_network(borrow, record.name, each.number, each.length),
+            lease_network(borrow, each.neighbour, each.number, each.length),
             each.sweeps,
             each.isolation,
         )
-        for record in neighbours
-        for each in record.leases
-        if not each.lent and each.beyond is None and each.bound_at is not None and each.state in _CLUSTERS
+        for each in leases
+        if isinstance(each, BorrowedLease) and each.is_cluster
     }
 
 
@@ -202,7 +194,7 @@ def why_not_borrowed(engine: Engine, now: Instant, job: Job) -> dict[str, str]:
 def _why(engine: Engine, now: Instant, job: Job, record: Neighbour, asks: list[Ask] | Reason) -> str:
     """Return a sentence on one neighbour. `asks`: what is asked for, or why nothing is asked of any neighbour."""
     core = engine.core
-    if answered := _answer_of(now, job, record):
+    if answered := _answer_of(core, now, job, record.name):
         return answered
     if isinstance(asks, Reason):
         return asks.message
@@ -238,7 +230,7 @@ def why_sweep_borrows_no_more(engine: Engine, now: Instant, sweep: Sweep) -> dic
     else:
         of_all = ""
     return {
-        name: _answer_of(now, sweep, record) or of_all or _why_no_nodes(core, sweep, record)
+        name: _answer_of(core, now, sweep, name) or of_all or _why_no_nodes(core, sweep, record)
         for name, record in sorted(core.neighbours.records.items())
     }
 
@@ -254,15 +246,15 @@ def _why_no_nodes(core: Core, sweep: Sweep, record: Neighbour) -> str:
     return "It is asked next, after all jobs."
 
 
-def _answer_of(now: Instant, work: Job | Sweep, record: Neighbour) -> str:
+def _answer_of(core: Core, now: Instant, work: Job | Sweep, neighbour: str) -> str:
     """Return a sentence on what the neighbour was asked for, or lends; '' if it is neither."""
-    for each in record.leases:
-        if each.job == work.id and not each.lent and each.state is LeaseState.ASKED:
+    for each in core.leases.borrowed_of(neighbour):
+        if each.job == work.id and each.state.asked:
             since = format_duration(Duration(now - each.asked_at))
             whole = counted_as(work.request.processors, "processor")
             part = f" for {each.processors} of its {whole}" if each.components else ""
             return f"It was asked {since} ago{part}, and has not answered yet."
-        if each.job == work.id and not each.lent and each.state is LeaseState.BOUND:
+        if each.job == work.id and each.state.bound:
             held = counted_as(each.processors, "processor")
-            return f"It lends {held}, as {lease_cluster(record.name, each.number)}."
+            return f"It lends {held}, as {each.cluster}."
     return ""

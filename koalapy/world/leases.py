@@ -13,7 +13,8 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import JoinCluster, LeaveCluster
 from koalapy.model.errors import TransientError
 from koalapy.model.identity import Tag, tag_of
-from koalapy.model.lease import LeasedCluster, LeaseState, lease_of_cluster
+from koalapy.model.lease import LeasedCluster, lease_of_cluster
+from koalapy.model.states import LeaseState
 from koalapy.model.units import MILLISECOND, SECOND, Duration
 from koalapy.views.leases import lease_upkeep
 from koalapy.world.cluster.cluster import ClusterPlan, SimCluster, config_of
@@ -74,7 +75,7 @@ class SimLeases:
             lease = None
             if self._network.is_open(site, lender) and _has_session(here, lender):
                 engine = _working(there)
-                lease = None if engine is None else engine.core.neighbours.lease(site, number, lent=True)
+                lease = None if engine is None else engine.core.leases.lent.get((site, number))
             if lease is None or lease.state not in states:
                 return None
             if lease.beyond is None:
@@ -160,7 +161,7 @@ class LeaseUpkeep:
 
     def committed(self, change: Change) -> None:
         """Look after the leases soon if one may have changed."""
-        if change.neighbours:
+        if change.leases:
             self._look_after(_SOON)
 
     def _look_after(self, delay: Duration) -> None:

@@ -85,11 +85,9 @@ class SimSites:
         found = []
         for name, world in self.worlds.items():
             engine = world.koalad.engine
-            records = {} if engine is None else engine.core.neighbours.records
             found += [
-                f"{name} {'lends' if each.lent else 'borrows'} {record.name}~{each.number} ({each.state})"
-                for record in records.values()
-                for each in record.leases
+                f"{name} {'lends' if each.lent else 'borrows'} {each.neighbour}~{each.number} ({each.state})"
+                for each in ([] if engine is None else engine.core.leases.all())
             ]
             found += [f"{cluster} is a cluster of {name}" for cluster in world.koalad.grid.names if "~" in cluster]
         return found

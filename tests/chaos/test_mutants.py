@@ -90,11 +90,11 @@ from koalapy.model.commands import CollectOutput
 from koalapy.model.events import ClusterLeft, ClusterMeasured, LeaseEnded
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
-from koalapy.model.lease import Lease, LeaseState, lease_of_cluster
+from koalapy.model.lease import BorrowedLease, lease_of_cluster
 from koalapy.model.matching import Verdict
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.settings import Preempt, PreemptBy, Settings
-from koalapy.model.states import AttemptState, JobState
+from koalapy.model.states import AttemptState, JobState, LeaseState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, Duration, Instant
 from koalapy.policies.admission import AdmissionState
@@ -823,7 +823,7 @@ def _one_pilot_holds_two_leases() -> Any:
     claim = lending._claimed
 
     def claimed(core: Core, now: Instant, neighbour: str, component: Any) -> Any:
-        held = [each.job for _, each in core.neighbours.leases(lent=True) if each.job is not None]
+        held = [each.job for each in core.leases.lent.values() if each.job is not None]
         return held[0] if held else claim(core, now, neighbour, component)
 
     return patch.object(lending, "_claimed", claimed)
@@ -838,8 +838,8 @@ def _a_returned_lease_costs_its_borrower_nothing() -> Any:
     ended = borrowing.on_ended
 
     def on_ended(core: Core, now: Instant, event: Any) -> None:
-        lease = core.neighbours.lease(event.neighbour, event.lease, lent=False)
-        returned = lease is not None and lease.state is LeaseState.CLOSING
+        lease = core.leases.borrowed.get((event.neighbour, event.lease))
+        returned = lease is not None and lease.state.closing
         ended(core, now, replace(event, charge=0) if returned else event)
 
     return patch.object(engine, "REACTIONS", {**engine.REACTIONS, LeaseEnded: (on_ended,)})
@@ -848,8 +848,8 @@ def _a_returned_lease_costs_its_borrower_nothing() -> Any:
 def _the_account_of_a_lease_has_the_borrowers_own_figure() -> Any:
     real = accounts._account
 
-    def account(core: Core, now: Instant, neighbour: str, lease: Any, *figures: Any) -> Any:
-        found = real(core, now, neighbour, lease, *figures)
+    def account(core: Core, now: Instant, lease: Any, *figures: Any) -> Any:
+        found = real(core, now, lease, *figures)
         return found if lease.lent else replace(found, charge=found.measured)
 
     return patch.object(accounts, "_account", account)
@@ -858,11 +858,11 @@ def _the_account_of_a_lease_has_the_borrowers_own_figure() -> Any:
 def _a_lease_is_over_before_its_pilot() -> Any:
     end = lending.end
 
-    def ended(core: Core, now: Instant, neighbour: str, lease: Any, reason: Any) -> None:
-        end(core, now, neighbour, lease, reason)
-        left = core.neighbours.lease(neighbour, lease.number, lent=True)
+    def ended(core: Core, now: Instant, lease: Any, reason: Any) -> None:
+        end(core, now, lease, reason)
+        left = core.leases.lent.get((lease.neighbour, lease.number))
         if left is not None and left.bound_at is not None and left.beyond is None:
-            lending.note_over(core, now, neighbour, left, 1, reason)
+            lending.note_over(core, now, left, 1, reason)
 
     return patch.object(lending, "end", ended)
 
@@ -878,8 +878,10 @@ def _parameters_stay_on_a_lease_that_is_over() -> Any:
 
 def _the_end_of_a_lease_that_never_was_is_entered() -> Any:
     def close(core: Core, now: Instant, event: Any) -> None:
-        lease = Lease(number=event.lease, lent=False, job=None, processors=0, state=LeaseState.OVER, asked_at=now)
-        accounts.close_borrowed(core, now, event.neighbour, lease, event.charge, event.reason)
+        lease = BorrowedLease(
+            neighbour=event.neighbour, number=event.lease, processors=0, state=LeaseState.OVER, asked_at=now
+        )  # fmt: skip
+        accounts.close_borrowed(core, now, lease, event.charge, event.reason)
 
     return patch.object(borrowing, "_close_given_up", close)
 

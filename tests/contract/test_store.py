@@ -33,13 +33,13 @@ from koalapy.model.identity import FIRST_PILOT, INSTANCE_LENGTH, AttemptId, JobI
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, Outcome
 from koalapy.model.learned import Check, Hour, Learned, Past
-from koalapy.model.lease import Asked, Lease, LeaseState, Origin, Refusal, SeenRequest, Wanted
+from koalapy.model.lease import Asked, BorrowedLease, LentLease, Origin, Refusal, SeenRequest, Wanted
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.model.notification import JobKind, Notification, NotificationId, NotifyOn, Program, Webhook
 from koalapy.model.parameters import Axis, ParameterResult, ResultBatch, Source, Space
 from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import AttemptState, Ending, JobState
+from koalapy.model.states import AttemptState, Ending, JobState, LeaseState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import DAY, HOUR, Instant
 from koalapy.model.usage import BatchSpan, By, DayUsage, Kind, Sum, Usage, accounted, sums
@@ -197,41 +197,38 @@ LYON = Neighbour(
     free=12,
     reported_at=Instant(5),
     sent_free=3,
-    leases=(
-        Lease(
-            number=3,
-            lent=True,
-            job=JobId(9),
-            processors=12,
-            state=LeaseState.BOUND,
-            asked_at=Instant(4),
-            bound_at=Instant(5),
-            ends_at=Instant(9),
-            asked=Asked(
-                origin=Origin("vu", 4, 5),
-                want=Wanted(processors=12, walltime=HOUR, memory=1 << 30),
-                dttl=2,
-                answer_by=Instant(8),
-                rejected_by=("paris",),
-            ),
-            length=1,
-            why=NOT_TAKEN,
-        ),
-        Lease(
-            number=2,
-            lent=False,
-            job=None,
-            processors=12,
-            state=LeaseState.ASKED,
-            asked_at=Instant(4),
-            beyond=("vu", 7),
-            round=6,
-        ),
-    ),
     refusals=(Refusal(job=JobId(2), at=Instant(6), reason=NOT_TAKEN),),
     next_lease=4,
     lent=7,
     borrowed=8,
+)
+LENT = LentLease(
+    neighbour="lyon",
+    number=3,
+    job=JobId(9),
+    processors=12,
+    state=LeaseState.BOUND,
+    asked_at=Instant(4),
+    bound_at=Instant(5),
+    ends_at=Instant(9),
+    asked=Asked(
+        origin=Origin("vu", 4, 5),
+        want=Wanted(processors=12, walltime=HOUR, memory=1 << 30),
+        dttl=2,
+        answer_by=Instant(8),
+        rejected_by=("paris",),
+    ),
+    length=1,
+    why=NOT_TAKEN,
+)
+BORROWED = BorrowedLease(
+    neighbour="lyon",
+    number=2,
+    processors=12,
+    state=LeaseState.ASKED,
+    asked_at=Instant(4),
+    beyond=("vu", 7),
+    round=6,
 )
 VU = Neighbour(name="vu", relation=Relation.PARENT)
 
@@ -298,6 +295,7 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         counters=Counters(next_job=3, next_position=8),
         sent=tuple(entry(number, command) for number, command in enumerate(commands, 1)),
         neighbours=(LYON, VU, replace(VU, received=9)),
+        leases=(BORROWED, LENT, replace(LENT, processors=11)),
         requests_seen=(SEEN[1], SEEN[0], SEEN[2]),
         history=(a_line(1), a_line(1, "job_claimed", clusters=["vu"]), a_line(2)),
         learned=LEARNED,
@@ -317,11 +315,14 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         outbox=tuple(entry(number, command) for number, command in enumerate(commands, 1)),
         learned=LEARNED,
         neighbours=(LYON, replace(VU, received=9)),
+        leases=(replace(LENT, processors=11), BORROWED),
         requests_seen=SEEN,
     )
     second.commit(Change(learned=Learned(), neighbours=(replace(VU, gone=True),)))
     assert second.load().learned == Learned()
     assert second.load().neighbours == (LYON,)
+    second.commit(Change(leases=(replace(LENT, state=LeaseState.GONE),)))
+    assert second.load().leases == (BORROWED,)
     unknown = Origin("lyon", 3, 9)
     second.commit(Change(requests_forgotten=(SEEN[0].origin, unknown)))
     assert second.load().requests_seen == SEEN[1:]

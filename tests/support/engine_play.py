@@ -22,6 +22,7 @@ from koalapy.model.events import (
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.job import Counters, History, Job
 from koalapy.model.learned import Learned
+from koalapy.model.lease import Lease
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.request import ComponentRequest, Request
@@ -48,13 +49,14 @@ class Play:
         queueing: str = "fpfs",
         sizes: dict[str, int] = SIZES,
         neighbours: tuple[Neighbour, ...] = (),
+        leases: tuple[Lease, ...] = (),
     ) -> None:
-        """`neighbours`: those that the store knows already."""
+        """`neighbours`, `leases`: those that the store knows already."""
         self.now = Instant(1_000_000 * SECOND)
         self.sizes = sizes
         self.settings = settings or Settings(clusters=tuple(ClusterSettings(name=n, batch="slurm") for n in sizes))
         policy = {"fcfs": fcfs, "fpfs": fpfs}[queueing]
-        snapshot = Snapshot(instance=INSTANCE, neighbours=neighbours)
+        snapshot = Snapshot(instance=INSTANCE, neighbours=neighbours, leases=leases)
         self.engine = Engine(self.settings, Policies(worst_fit, policy), snapshot)
         self.jobs: dict[JobId, Job] = {}
         self.sweeps: dict[JobId, Sweep] = {}

@@ -30,12 +30,17 @@ class Site(Play):
     """An engine with its neighbours. `instance`: of its store, which numbers its messages."""
 
     def __init__(
-        self, name: str, sizes: dict[str, int], neighbours: tuple[Neighbour, ...] = (), **settings: Any
+        self,
+        name: str,
+        sizes: dict[str, int],
+        neighbours: tuple[Neighbour, ...] = (),
+        leases: tuple[Lease, ...] = (),
+        **settings: Any,
     ) -> None:
         self.name, self.instance, self.number = name, f"store-{name}", 0
         self.busy: dict[str, int] = {}  # by cluster, processors of local jobs
         clusters = [ClusterSettings(name=each, batch="slurm") for each in sizes]
-        super().__init__(grid(*clusters, **settings), sizes=dict(sizes), neighbours=neighbours)
+        super().__init__(grid(*clusters, **settings), sizes=dict(sizes), neighbours=neighbours, leases=leases)
 
     def measure(self, **others: int) -> list[Command]:
         self.busy |= others
@@ -61,9 +66,8 @@ class Site(Play):
             del self.sizes[name]
             self.apply(ClusterLeft(name=name))
         for lease in due.join:
-            name, record = lease.name, self.record(lease.lender)
-            found = [each for each in record.leases if each.number == lease.number and not each.lent]
-            self.sizes[name] = found[0].processors
+            name = lease.name
+            self.sizes[name] = self.engine.core.leases.borrowed[lease.lender, lease.number].processors
             settings = ClusterSettings(name=name, batch="allocation", network=lease.network, isolation=lease.isolation)
             self.apply(ClusterJoined(settings=settings))
             self.apply(ClusterConnected(cluster=name, version="1"))

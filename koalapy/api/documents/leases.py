@@ -1,19 +1,21 @@
 """Leases, as JSON."""
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, cast
 
 from koalapy import answers
 from koalapy.api.documents.fields import optional_instant
 from koalapy.model.ended_lease import EndedLease
-from koalapy.model.lease import Lease, LeaseState
+from koalapy.model.lease import Lease
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import SECOND, format_instant
 from koalapy.views.leases import LeaseView, ended_name
 
+_State = Literal["asked", "binding", "bound", "revoking", "closing", "over"]  # one that is gone is not shown
 
-def _state(found: Lease) -> Literal["asked", "binding", "bound", "revoking", "closing", "over"]:
-    return "revoking" if found.state is LeaseState.BOUND and found.revoked_until is not None else found.state.value
+
+def _state(found: Lease) -> _State:
+    return "revoking" if found.state.bound and found.revoked_until is not None else cast(_State, found.state.value)
 
 
 def lease(view: LeaseView) -> answers.Lease:
@@ -22,7 +24,7 @@ def lease(view: LeaseView) -> answers.Lease:
     return {
         "name": view.name,
         "direction": "lent" if found.lent else "borrowed",
-        "neighbour": view.neighbour,
+        "neighbour": found.neighbour,
         "reachable": view.reachable,
         "state": _state(found),
         "processors": found.processors,

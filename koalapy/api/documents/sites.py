@@ -7,8 +7,7 @@ from koalapy import answers
 from koalapy.api.documents.errors import reason
 from koalapy.api.documents.fields import optional_instant
 from koalapy.config.site import Invitation
-from koalapy.model.lease import LeaseState
-from koalapy.model.neighbour import LinkCounts, Neighbour, RequestCounts
+from koalapy.model.neighbour import LinkCounts, RequestCounts
 from koalapy.model.units import SECOND, Instant, format_instant
 
 if TYPE_CHECKING:
@@ -57,18 +56,13 @@ def _neighbour(found: "NeighbourState", of_file: bool) -> answers.NeighbourSite:
         "free": None if record is None else record.free,
         "reported_at": None if record is None else optional_instant(record.reported_at),
         "sent_free": None if record is None else record.sent_free,
-        "lent": _bound(record, lent=True),
-        "borrowed": _bound(record, lent=False),
+        "lent": found.lent,
+        "borrowed": found.borrowed,
         "ours": _requests(counts.ours),
         "theirs": _requests(counts.theirs),
         "misbehaved": dict(counts.misbehaved),
         "added_by_command": not of_file,
     }
-
-
-def _bound(record: Neighbour | None, lent: bool) -> int:
-    leases = () if record is None else record.leases
-    return sum(each.processors for each in leases if each.lent is lent and each.state is LeaseState.BOUND)
 
 
 def _requests(found: RequestCounts) -> answers.Requests:

@@ -1,6 +1,6 @@
 """The observer of several sites: each has the watch of one world, and their leases are checked across them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from koalapy.chaos.promises.watch import Watch
@@ -11,17 +11,15 @@ from koalapy.model.ended_lease import Charged, charges
 from koalapy.model.errors import Reason
 from koalapy.model.identity import AttemptId, JobId, attempt_of
 from koalapy.model.job import Job, Outcome
-from koalapy.model.lease import Lease, LeaseState, Origin, lease_cluster, lease_of_cluster
+from koalapy.model.lease import BorrowedLease, Lease, LeaseId, LentLease, Origin, lease_of_cluster
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.settings import Settings
-from koalapy.model.states import JobState
+from koalapy.model.states import JobState, LeaseState
 from koalapy.store.contract import Store
 from koalapy.world.behaviour import AT_HOME
 from koalapy.world.leases import Held, Use
 from koalapy.world.program_log import LogEntry
 from koalapy.world.sites import SimSites
-
-Side = tuple[str, int, bool]  # neighbour, number, lent
 
 
 class SitesWatch:
@@ -85,18 +83,18 @@ class _SiteWatch(Watch):
     def __init__(self, sites: SitesWatch, name: str, worlds: SimSites, note: Callable[[str], None]) -> None:
         super().__init__(worlds.worlds[name], lambda line: note(f"{name}: {line}"))
         self._sites_watch, self._name = sites, name
-        self._given_back: dict[str, list[str]] = {}  # clusters of leases, by neighbour
+        self._given_back: dict[LeaseId, str] = {}  # clusters of leases
 
     def committed(self, change: Change, store: Store) -> None:
-        for record in change.neighbours:
-            given_back = [lease_cluster(record.name, each.number) for each in record.leases if _is_given_back(each)]
-            self._given_back[record.name] = given_back
-        for names in self._given_back.values():
-            self._drain(names)
+        for lease in change.leases:
+            self._given_back.pop(lease.id, None)
+            if isinstance(lease, BorrowedLease) and _is_given_back(lease):
+                self._given_back[lease.id] = lease.cluster
+        self._drain(self._given_back.values())
         super().committed(change, store)
         self.ask(lambda: self._sites_watch.leases.committed(self._name, change))
 
-    def _drain(self, clusters: Sequence[str]) -> None:
+    def _drain(self, clusters: Iterable[str]) -> None:
         """Note that koalad places nothing more on leases that it gives back, also when they join anew."""
         for name in clusters:
             if (seen := self._knowledge.clusters.get(name)) is not None:
@@ -108,31 +106,27 @@ class Leases:
 
     def __init__(self, sites: SimSites) -> None:
         self._sites = sites
-        self._leases: dict[str, dict[Side, Lease]] = {name: {} for name in sites.worlds}
+        self._leases: dict[str, dict[LeaseId, Lease]] = {name: {} for name in sites.worlds}
         self._served: dict[tuple[str, Origin], tuple[str, int]] = {}
         self._pilots: dict[tuple[str, str, int], JobId] = {}  # that serve each request
-        self._holders: dict[tuple[str, JobId], tuple[str, int]] = {}  # of each pilot the lease that it holds
+        self._holders: dict[tuple[str, JobId], LeaseId] = {}  # of each pilot the lease that it holds
         self._unsuited = {name: Unsuited(name) for name in sites.worlds}
 
     def committed(self, site: str, change: Change) -> None:
         """Check the leases that have changed at a site, and the jobs on them."""
         self._unsuited[site].committed(change)
-        for record in change.neighbours:
-            before = {key: each for key, each in self._leases[site].items() if key[0] == record.name}
-            after = _sides(record)
-            for key in before:
-                del self._leases[site][key]
-            self._leases[site] |= after
-            for key, lease in after.items():
-                if lease.lent:
-                    self._check_served(site, key, lease)
-                    self._check_holder(site, key, lease)
-                elif lease.state is LeaseState.OVER:
-                    self._check_nothing_runs(Use(site, lease_cluster(key[0], lease.number)))
-            for key, lease in before.items():
-                if key not in after:
-                    self._check_gone(site, key, lease)
-        if change.neighbours:
+        for lease in change.leases:
+            self._leases[site].pop(lease.id, None)
+            if lease.state is LeaseState.GONE:
+                self._check_gone(site, lease)
+                continue
+            self._leases[site][lease.id] = lease
+            if isinstance(lease, LentLease):
+                self._check_served(site, lease)
+                self._check_holder(site, lease)
+            elif lease.state.over:
+                self._check_nothing_runs(Use(site, lease.cluster))
+        if change.leases:
             self._check_limit(site, self._sites.worlds[site].settings)
             self._check_uses()
 
@@ -180,30 +174,30 @@ class Leases:
 
     # ---- one lease
 
-    def _check_served(self, site: str, key: Side, lease: Lease) -> None:
-        if lease.asked is None or (lease.job is None and lease.beyond is None):
+    def _check_served(self, site: str, lease: LentLease) -> None:
+        if lease.job is None and lease.beyond is None:
             return
-        first = self._served.setdefault((site, lease.asked.origin), (key[0], lease.number))
-        words = site, "serves", lease.asked.origin, "of", key[0], "again, after", first
-        promise(first == (key[0], lease.number), Promise.SERVED, *words)
+        first = self._served.setdefault((site, lease.origin), (lease.neighbour, lease.number))
+        words = site, "serves", lease.origin, "of", lease.neighbour, "again, after", first
+        promise(first == (lease.neighbour, lease.number), Promise.SERVED, *words)
         pilot = self._pilots.setdefault((site, *first), lease.job) if lease.job is not None else None
         promise(pilot == lease.job, Promise.SERVED, site, "serves", first, "by the pilots", pilot, "and", lease.job)
 
-    def _check_holder(self, site: str, key: Side, lease: Lease) -> None:
+    def _check_holder(self, site: str, lease: LentLease) -> None:
         if lease.job is not None:
-            holder = self._holders.setdefault((site, lease.job), (key[0], lease.number))
-            words = "pilot", lease.job, "of", site, "holds the leases", holder, "and", key
-            promise(holder == (key[0], lease.number), Promise.POOL, *words)
+            holder = self._holders.setdefault((site, lease.job), lease.id)
+            words = "pilot", lease.job, "of", site, "holds the leases", holder, "and", lease.id
+            promise(holder == lease.id, Promise.POOL, *words)
 
-    def _check_gone(self, site: str, key: Side, lease: Lease) -> None:
-        if lease.lent and lease.job is not None:
+    def _check_gone(self, site: str, lease: Lease) -> None:
+        if isinstance(lease, BorrowedLease):
+            if lease.beyond is None:
+                self._check_nothing_runs(Use(site, lease.cluster))
+                self._check_kept(Use(site, lease.cluster))
+        elif lease.job is not None:
             for held in self._of_pilot(site, lease.job):
                 for use in self._sites.leases.uses[held]:
                     self._check_nothing_runs(use)
-        elif not lease.lent and lease.beyond is None:
-            use = Use(site, lease_cluster(key[0], lease.number))
-            self._check_nothing_runs(use)
-            self._check_kept(use)
 
     def _check_nothing_runs(self, use: Use) -> None:
         log = self._sites.worlds[use.site].program_log
@@ -226,7 +220,7 @@ class Leases:
     # ---- all leases
 
     def _check_limit(self, site: str, settings: Settings) -> None:
-        lent = [each for each in self._leases[site].values() if each.lent and not each.is_undecided]
+        lent = [each for each in self._leases[site].values() if isinstance(each, LentLease) and not each.is_undecided]
         most = 0 if settings.lend is None else settings.lend.processors
         total = sum(each.processors for each in lent)
         promise(total <= most, Promise.POOL, site, "lends", total, "processors, and", most, "at most")
@@ -251,8 +245,9 @@ class Unsuited:
         """Check that no such failure has ended a job, and that no lender of such a lease serves it again."""
         for record in change.neighbours:
             self._next[record.name] = record.next_lease
-            for lease in [] if record.gone else record.leases:
-                self._check_request(record.name, lease)
+        for lease in change.leases:
+            if isinstance(lease, BorrowedLease):
+                self._check_request(lease)
         for job in change.jobs:
             for attempt in job.present:
                 self._check_attempt(attempt)
@@ -269,10 +264,10 @@ class Unsuited:
             known = frozenset([each.id for each in job.present])
             self._left_out.setdefault((job.id, lease[0]), (self._next.get(lease[0], 1), known))
 
-    def _check_request(self, neighbour: str, lease: Lease) -> None:
-        found = None if lease.job is None else self._left_out.get((lease.job, neighbour))
-        again = found is not None and not lease.lent and lease.number >= found[0]
-        promise(not again, Promise.LEFT_OUT, neighbour, "is asked again by", self._site, "for", lease.job)
+    def _check_request(self, lease: BorrowedLease) -> None:
+        found = None if lease.job is None else self._left_out.get((lease.job, lease.neighbour))
+        again = found is not None and lease.number >= found[0]
+        promise(not again, Promise.LEFT_OUT, lease.neighbour, "is asked again by", self._site, "for", lease.job)
 
     def _check_attempt(self, attempt: Attempt) -> None:
         lease = lease_of_cluster(attempt.cluster)
@@ -287,12 +282,7 @@ def _is_unsuited(attempt: Attempt, reason: Reason) -> bool:
     return here and attempt.request.cluster is None and not attempt.request.optional
 
 
-def _is_given_back(lease: Lease) -> bool:
+def _is_given_back(lease: BorrowedLease) -> bool:
     """Return whether nothing more is placed on a borrowed lease: it is returned, or its lender takes it back."""
-    ends = lease.state is LeaseState.CLOSING or lease.revoked_until is not None
-    return not lease.lent and lease.beyond is None and ends
-
-
-def _sides(record: Neighbour) -> Mapping[Side, Lease]:
-    gone = record.gone
-    return {} if gone else {(record.name, each.number, each.lent): each for each in record.leases}
+    is_over = lease.state is LeaseState.GONE
+    return lease.beyond is None and not is_over and (lease.state.closing or lease.revoked_until is not None)

@@ -12,7 +12,6 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
-from koalapy.model.lease import lease_cluster
 from koalapy.model.request import ComponentRequest, WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
@@ -114,8 +113,7 @@ class Waiting:
 
 
 def _leases_of_sweeps(decided: Decided) -> set[str]:
-    found = decided.engine.core.neighbours.leases(lent=False)
-    return {lease_cluster(neighbour, lease.number) for neighbour, lease in found if lease.sweeps}
+    return {each.cluster for each in decided.engine.core.leases.borrowed.values() if each.sweeps}
 
 
 def _placeable(

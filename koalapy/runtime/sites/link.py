@@ -2,7 +2,7 @@
 
 import random
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -142,9 +142,9 @@ class SiteLink:
             raise self._not_connected()
         return self._streams.relay(lease, opening, back)
 
-    def keep_relayed(self, leases: Collection[int]) -> None:
-        """Reset the streams of the neighbour to all leases but these."""
-        self._streams.keep_relayed(leases)
+    def reset_relayed(self, lease: int) -> None:
+        """Reset the streams of the neighbour to a lease that is over."""
+        self._streams.reset_relayed(lease)
 
     def _not_connected(self) -> TransientError:
         reason = self._machine.status.reason

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,8 @@ from koalapy.model.commands import NeighbourCommand
 from koalapy.model.errors import Reason, RequestError, TransientError
 from koalapy.model.events import NeighbourJoined, NeighbourLeft
 from koalapy.model.identity import InstanceId, origin_of_site
-from koalapy.model.lease import LeaseState
 from koalapy.model.neighbour import Neighbour, Relation
+from koalapy.model.states import LeaseState
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.sites.certificate import Identity, read_identity
@@ -54,7 +55,8 @@ class OwnSite:
 class NeighbourState:
     """A neighbour as `koala sites` shows it. `record`: None for a moment, after it has joined.
 
-    `sent`, `received`: messages of this link since koalad started, each counted once.
+    `sent`, `received`: messages of this link since koalad started, each counted once. `lent`, `borrowed`: processors of
+    the leases that are bound.
     """
 
     name: str
@@ -64,6 +66,8 @@ class NeighbourState:
     record: Neighbour | None
     sent: int
     received: int
+    lent: int
+    borrowed: int
 
 
 class SiteLinks:
@@ -180,9 +184,10 @@ class SiteLinks:
 
     def committed(self, change: Change) -> None:
         """Reset the streams to leases that are over."""
-        for record in change.neighbours:
-            if (link := self._links.get(record.name)) is not None:
-                link.keep_relayed([each.number for each in record.leases if each.lent])
+        for lease in change.leases:
+            over = lease.lent and lease.state is LeaseState.GONE
+            if over and (link := self._links.get(lease.neighbour)) is not None:
+                link.reset_relayed(lease.number)
 
     def quarantine(self, neighbour: str, reason: Reason, error: Exception) -> None:
         """End the session with a neighbour whose messages made koalad fail. It begins anew after a while."""
@@ -194,12 +199,25 @@ class SiteLinks:
 
     def neighbours(self) -> list[NeighbourState]:
         """Return the neighbours by name. Raises TransientError if koalad is too busy."""
-        records = self._loop.ask(lambda engine: dict(engine.core.neighbours.records))
+        records, leases = self._loop.ask(
+            lambda engine: (dict(engine.core.neighbours.records), engine.core.leases.all())
+        )
+        bound = Counter[tuple[str, bool]]()
+        for each in leases:
+            bound[each.neighbour, each.lent] += each.processors if each.state.bound else 0
         links = sorted(self._links.items())
         relations = dict(self._relations)
         return [
             NeighbourState(
-                name, link.address, relations[name], link.status(), records.get(name), link.sent, link.received
+                name,
+                link.address,
+                relations[name],
+                link.status(),
+                records.get(name),
+                link.sent,
+                link.received,
+                bound[name, True],
+                bound[name, False],
             )
             for name, link in links
             if name in relations
@@ -253,9 +271,8 @@ class SiteLinks:
 
 def _beyond(neighbour: str, number: int, engine: Engine) -> tuple[str, int] | None:
     """Return the neighbour and number by which this site has a lease that it has passed on; None for another one."""
-    neighbours = engine.core.neighbours
-    lease = neighbours.lease(neighbour, number, lent=True) if neighbour in neighbours.records else None
-    return lease.beyond if lease is not None and lease.state is LeaseState.BOUND else None
+    lease = engine.core.leases.lent.get((neighbour, number))
+    return lease.beyond if lease is not None and lease.state.bound else None
 
 
 def _record(name: str, engine: Engine) -> Neighbour | None:

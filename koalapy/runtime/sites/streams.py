@@ -9,7 +9,7 @@ import secrets
 import struct
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -157,14 +157,10 @@ class SiteStreams:
         if way is not None:
             way.forget()
 
-    def keep_relayed(self, leases: Collection[int]) -> None:
-        """Reset the streams of the neighbour to all leases but these, which it has."""
+    def reset_relayed(self, lease: int) -> None:
+        """Reset the streams of the neighbour to a lease that is over."""
         with self._lock:
-            over = [
-                (number, *each)
-                for number, each in self._relayed.items()
-                if int(each[0].removeprefix(_LEASE)) not in leases
-            ]
+            over = [(number, *each) for number, each in self._relayed.items() if each[0] == f"{_LEASE}{lease}"]
         for number, tag, way in over:
             why = StreamReset(tag, number, "lease_over", "The lease is over.")
             self._pass_on(why, tag, way)

@@ -185,7 +185,7 @@ class SimKoalad:
 
     def _leases_of(self, snapshot: Snapshot) -> list[ClusterSettings]:
         """Return the leases that a former koalad left, and those on which attempts are known."""
-        held = leases_held(snapshot.neighbours, _known_attempts(snapshot), self.grid.settings.borrow)
+        held = leases_held(snapshot.leases, _known_attempts(snapshot), self.grid.settings.borrow)
         return [lease_settings(each) for each in held]
 
     def _renewed(self) -> Engine:

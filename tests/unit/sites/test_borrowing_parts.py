@@ -14,10 +14,10 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import DelegateRequest, OfferLease, ReturnLease
 from koalapy.model.events import AttemptCleanedUp, CancelRequested
 from koalapy.model.identity import JobId
-from koalapy.model.lease import Borrow, LeaseState, Lend, lease_network
+from koalapy.model.lease import Borrow, Lend, lease_network
 from koalapy.model.neighbour import Relation
 from koalapy.model.request import ComponentRequest
-from koalapy.model.states import JobState
+from koalapy.model.states import JobState, LeaseState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.policies.placement import PlacementPolicy, best_fit, cluster_minimisation, worst_fit
 from koalapy.sites.parts import smallest_part
@@ -259,5 +259,5 @@ def test_an_offer_is_taken_of_what_was_asked_and_no_more() -> None:
     pair.lyon.run(max(pair.lyon.jobs))
     pair.lyon.measure()
     assert OfferLease in {type(each) for each in pair.exchange()}
-    (lease,) = pair.delft.leases()
+    (lease,) = pair.delft.engine.core.leases.borrowed.values()
     assert (lease.processors, lease.components, lease.state) == (10, (0,), LeaseState.BOUND)

@@ -15,9 +15,9 @@ from koalapy.model.commands import CancelRequest, DelegateRequest, RejectRequest
 from koalapy.model.events import CancelRequested, ClusterMeasured, ParametersWanted, WorkSubmitted
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import Intervals
-from koalapy.model.lease import Borrow, LeasedCluster, LeaseState, Lend
+from koalapy.model.lease import Borrow, LeasedCluster, Lend
 from koalapy.model.request import ComponentRequest, Isolate, KeepOutput, Request
-from koalapy.model.states import JobState
+from koalapy.model.states import JobState, LeaseState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.policies.placement import worst_fit
 from koalapy.views.checking import Checked, Fits, check

@@ -197,9 +197,7 @@ def test_leases_that_go_on_are_not_charged_yet() -> None:
     pair = Pair()
     pair.bound()
     for site, found in ((pair.delft, Charged(borrowed_now=1)), (pair.lyon, Charged(lent_now=1))):
-        neighbours = site.engine.core.neighbours
-        leases = [*neighbours.leases(lent=True), *neighbours.leases(lent=False)]
-        ((_, (_, lease)),) = enumerate(leases)
+        (lease,) = leases = site.engine.core.leases.all()
         now = Instant((lease.bound_at or 0) + HOUR)
         ((_, charged),) = charged_now(leases, now).items()
         assert charged == Charged(*(part * 40 * HOUR for part in found))

@@ -29,9 +29,9 @@ from koalapy.model.events import (
     NeighbourLeft,
 )
 from koalapy.model.identity import JobId
-from koalapy.model.lease import Borrow, Delegation, LeaseState, Lend
+from koalapy.model.lease import Borrow, Delegation, Lend
 from koalapy.model.neighbour import Relation
-from koalapy.model.states import JobState
+from koalapy.model.states import JobState, LeaseState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -111,6 +111,7 @@ def restart(site: Site) -> None:
         instance=records.instance, counters=site.counters,
         jobs=tuple(each for _, each in sorted(site.jobs.items()) if not each.state.final),
         neighbours=tuple(before.core.neighbours.records.values()),
+        leases=tuple(before.core.leases.all()),
     )  # fmt: skip
     clusters = tuple(ClusterSettings(name=each, batch="slurm") for each in site.sizes)
     site.engine = Engine(replace(site.settings, clusters=clusters), Policies(worst_fit, fpfs), snapshot)
@@ -291,7 +292,7 @@ def test_a_next_site_that_does_not_answer_is_waited_for_less_long_than_this_one(
     passed = chain.let_pass(Duration(ANSWER_WITHIN - 5 * SECOND))
     assert (RejectRequest, "delft") in kinds(passed)
     assert "lyon: It did not answer in time." in chain.delft.why(job)["nl"]
-    assert chain.nl.record("delft").leases == ()
+    assert chain.nl.engine.core.leases.lent_to("delft") == []
     chain.connect(chain.nl, chain.lyon)  # it is told that nobody waits any more
     chain.over()
 
@@ -446,5 +447,5 @@ def test_requests_are_served_in_the_order_of_the_dispatching_policy(policy: Any,
         hub.ask(site, processors)
     assert [each.state for each in hub.nl.leases()] == [LeaseState.ASKED] * 4
     hub.let_pass(MINUTE)
-    found = [(name, each) for name, each in hub.nl.engine.core.neighbours.leases(lent=True) if each.job is not None]
-    assert [(name, each.processors) for name, each in sorted(found, key=lambda each: each[1].job or 0)] == served
+    found = [each for each in hub.nl.engine.core.leases.lent.values() if each.job is not None]
+    assert [(each.neighbour, each.processors) for each in sorted(found, key=lambda each: each.job or 0)] == served

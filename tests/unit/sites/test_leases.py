@@ -29,10 +29,10 @@ from koalapy.model.events import (
     NeighbourLeft,
 )
 from koalapy.model.identity import JobId
-from koalapy.model.lease import REVOKE_GRACE, Borrow, Lease, LeaseState, Lend, Origin
+from koalapy.model.lease import REVOKE_GRACE, Borrow, BorrowedLease, Lend, Origin
 from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.model.request import Isolate, RetryOn
-from koalapy.model.states import JobState
+from koalapy.model.states import JobState, LeaseState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.sites.lending import BINDING
 from koalapy.sites.requests import ANSWER_WITHIN
@@ -534,12 +534,12 @@ def test_nothing_is_placed_after_a_restart_on_a_lease_that_was_given_back_before
     state: LeaseState, job_state: JobState
 ) -> None:
     begun = Instant(1_000_000 * SECOND)
-    lease = Lease(
-        number=1, lent=False, job=None, processors=40, state=state, asked_at=begun, bound_at=begun,
+    lease = BorrowedLease(
+        neighbour="lyon", number=1, processors=40, state=state, asked_at=begun, bound_at=begun,
         ends_at=Instant(begun + 10 * HOUR),
     )  # fmt: skip
-    lyon = Neighbour(name="lyon", relation=Relation.CHILD, instance="store-lyon", leases=(lease,))
-    delft = Site("delft", {"alpha": 4, "lyon~1": 40}, neighbours=(lyon,))
+    lyon = Neighbour(name="lyon", relation=Relation.CHILD, instance="store-lyon")
+    delft = Site("delft", {"alpha": 4, "lyon~1": 40}, neighbours=(lyon,), leases=(lease,))
     assert delft.job(delft.submit(component(40))).state is job_state
 
 

@@ -10,9 +10,9 @@ from site_play import BORROWER, LENDER, Site, Sites
 from koalapy.config.hours import parse_hours
 from koalapy.model.commands import RejectRequest, ReturnLease, RevokeLease
 from koalapy.model.identity import JobId
-from koalapy.model.lease import Borrow, LeaseState, Lend, RevokeFor
+from koalapy.model.lease import Borrow, Lend, LentLease, RevokeFor
 from koalapy.model.neighbour import Relation
-from koalapy.model.states import JobState
+from koalapy.model.states import JobState, LeaseState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 
 GRACE = Duration(20 * SECOND)
@@ -96,7 +96,7 @@ def test_a_lease_that_begins_late_is_offered_until_the_end_of_the_hours_only() -
     three.ask(MINUTE)
     three.exchange()
     (lease,) = three.lyon.leases()
-    assert lease.asked is not None
+    assert isinstance(lease, LentLease)
     closes_at = TODAY + 13 * HOUR + 58 * MINUTE
     assert 0 < closes_at - three.lyon.now - lease.asked.want.walltime < MINUTE
     three.lyon.apply(after=Duration(100 * SECOND))

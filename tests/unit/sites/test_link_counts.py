@@ -231,7 +231,7 @@ def test_a_neighbour_cannot_make_up_any_number_of_reasons() -> None:
     (lease,) = pair.delft.leases()
     for number in range(100):
         asked = replace(lease, number=number + 50)
-        pair.delft.engine.core.neighbours.put_lease("lyon", asked)
+        pair.delft.engine.core.leases.add(asked)
         reason = replace(BUSY, code=f"reason {number:02}")
         pair.answered(RejectRequest(neighbour="delft", lease=asked.number, reason=reason, processors=60))
     refused = dict(pair.of_lyon.ours.refused)

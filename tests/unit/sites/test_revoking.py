@@ -12,9 +12,9 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import DelegateRequest, EndLease, OfferLease, RejectRequest, ReturnLease, RevokeLease
 from koalapy.model.events import CancelRequested, ClusterChanged, ClusterConnected, ClusterMeasured, WorkSubmitted
 from koalapy.model.identity import JobId
-from koalapy.model.lease import Borrow, LeaseState, Lend, RevokeFor
+from koalapy.model.lease import Borrow, Lend, RevokeFor
 from koalapy.model.neighbour import Relation
-from koalapy.model.states import JobState
+from koalapy.model.states import JobState, LeaseState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.views.history import sentence
 

@@ -165,6 +165,13 @@ def _create_usage() -> None:
 
 def _create_leases() -> None:
     op.create_table(
+        "leases",
+        sa.Column("neighbour", sa.Text, primary_key=True),
+        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("lent", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("record", sa.Text, nullable=False),
+    )
+    op.create_table(
         "ended_leases",
         sa.Column("neighbour", sa.Text, primary_key=True),
         sa.Column("lent", sa.Integer, primary_key=True, autoincrement=False),
