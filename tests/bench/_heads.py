@@ -49,7 +49,7 @@ GRID_ENGINE = Words(
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """One cluster's head node, reached by the container engine, so that nothing is said over koalapy's connection."""
+    """One cluster's head node, reached by the container engine, so that nothing is sent over koalapy's connection."""
 
     name: str
     words: Words

@@ -33,7 +33,7 @@ _PATIENCE_S = 120
 
 
 def play(running: Running, task: FairnessTask, faster: float) -> FairnessOutcome:
-    """`faster`: so many times as fast as the course says."""
+    """`faster`: so many times as fast as the course has it."""
     running.reset()
     for cluster, command in _LOCAL.items():
         running.check(cluster, ["bash", "-lc", 'cd /tmp; exec "$@"', "local", *command], _LOCAL_USER)

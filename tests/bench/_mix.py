@@ -1,4 +1,4 @@
-"""The clusters' part played in memory: what a grid tells an engine while a thousand jobs go through it.
+"""The clusters' part played in memory: what a grid reports to an engine while a thousand jobs go through it.
 
 The play drives an engine once and keeps every event with its instant; replayed on a new engine of the same settings
 they lead to the very same decisions. So `handle` can be timed with nothing around it.

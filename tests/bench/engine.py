@@ -1,7 +1,7 @@
 """The engine's cost: events, the scheduling pass, recovery, memory. Medians of several runs, each with its bound.
 
-Time is the process's own processor time: it is the engine's share of a core, whoever else is on the machine. What the
-clock said meanwhile stands beside it. `--json` prints one JSON object and nothing else.
+Time is the process's own processor time: it is the engine's share of a core, whoever else is on the machine. The time
+by the clock stands beside it. `--json` prints one JSON object and nothing else.
 """
 
 import argparse

@@ -4,7 +4,7 @@ In the simulated world, at full size: one hour under each policy and each worklo
 gets done under Equipartition-PerSite, as a part of the most: 1 is perfectly fair. The bound is that of the paper's own
 table: 2.4 against 2.7 jobs a minute. With `--live` the same on twelve nodes of the test grid, twenty times as fast:
 there a node is a large part of what anybody has. The bound is what Equipartition-All comes to in the same run under
-WBlock, that table's workload. The bursts of WBurst are over before so few nodes tell the policies apart.
+WBlock, that table's workload. The bursts of WBurst are over before so few nodes show how the policies differ.
 
     tests/bench/run fairness [--live [--faster N]] [--sets N] [--seed S] [--out DIR]
 """

@@ -4,7 +4,7 @@ Every round runs as many /bin/true each way, in random order, on the same two no
 koalapy, by HyperQueue, by Parsl's high-throughput executor, by Dask, and by eight processes that only start and wait:
 the limit. The others stand and are warm before they are asked, and their time is from the first call until the
 last answer. A sweep begins with its batch jobs' start, so its time is from the first program's start to the last one's
-end. Its start-up stands beside it. All of them keep what programs write as they do unless told otherwise.
+end. Its start-up stands beside it. All of them keep what programs write as they do by default.
 
     tests/bench/run launcher-throughput [--rounds N] [--tasks N]
 """

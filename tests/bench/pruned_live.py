@@ -69,7 +69,7 @@ class Report:
     seconds: dict[str, float]  # by phase
     rows: tuple[Row, ...]
     sizes: dict[str, Size]  # by moment
-    messages: tuple[str, ...]  # what the tasks said
+    messages: tuple[str, ...]  # what the tasks reported
 
     @property
     def left(self) -> list[str]:

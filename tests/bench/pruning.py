@@ -2,7 +2,7 @@
 
 `tests/bench/run pruning [--jobs A_DAY] [--parameters A_DAY] [--keep DAYS] [--days DAYS] [--figure FILE]`. Engine,
 driver and store are real; the store is a file. Each day has one sweep of a range of parameters, whose every result is
-reported and recorded. The cluster does at once what it is told, and counts the directories that it has: KCMs are not
+reported and recorded. The cluster does each order at once, and counts the directories that it has: KCMs are not
 real here, as they are in `tests/bench/run year`. The figure is the store's size at the end over that when the first
 jobs had been pruned.
 """

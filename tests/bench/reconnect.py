@@ -27,7 +27,7 @@ _PATIENCE_S = 60.0
 
 
 def unplug(containers: Containers) -> Callable[[], float]:
-    """Off the network that koalad reaches the head over; what plugs it in again, and says when it was so."""
+    """Off the network that koalad reaches the head over; what plugs it in again, and returns the instant."""
     containers.disconnect(CLUSTER, "access")
 
     def plug_in() -> float:
@@ -40,7 +40,7 @@ def unplug(containers: Containers) -> Callable[[], float]:
 
 
 def kill_sshd(containers: Containers) -> Callable[[], float]:
-    """Listener and sessions; what starts it again, and says when it was so."""
+    """Listener and sessions; what starts it again, and returns the instant."""
     containers.check(CLUSTER, ["pkill", "-KILL", "--exact", "sshd"])
 
     def start() -> float:

@@ -6,7 +6,7 @@ its own, reading the same file. Both make the same jobs wait as long, which is l
 schedule written to a file, as AccaSim does by default; that without stands beside it. Then delegated matchmaking over
 DAS-2 and Grid'5000 at 80 % load, and the peak of memory over a trace of a million jobs.
 
-Time is the processor's; what the clock said stands beside it. `--quick`: fewer jobs and rounds, and the same bounds.
+Time is the processor's; the time by the clock stands beside it. `--quick`: fewer jobs and rounds, and the same bounds.
 """
 
 import argparse
@@ -39,7 +39,7 @@ DMM_BOUND, DMM_AIM = 3_000, 10_000
 PEAK_BOUND_MB = 1024
 LOAD = 0.8
 NODES, MANY_NODES = 100, 1000
-Ran = dict[str, list[dict[str, Any]]]  # by way, what each round told
+Ran = dict[str, list[dict[str, Any]]]  # by way, what each round measured
 _SIZES = (1, 1, 1, 1, 2, 2, 4, 4, 8, 16, 32, 64)
 
 

@@ -30,7 +30,7 @@ CLUSTER, PORT = "alpha", 18474
 THROUGHPUT_BOUND, ROUND_TRIP_BOUND, DELAY_BOUND_MS = 0.5, 1.5, 50.0
 _PATIENCE_S = 120
 _PINGS = 200
-# One letter says what the server does: s (send so many bytes), r (receive so many, then say so), e (send back).
+# One letter is the server's order: s (send so many bytes), r (receive so many, then report it), e (send back).
 SERVER = f"""
 import socket, threading
 def serve(plug):

@@ -83,7 +83,7 @@ def _timed(head: Head, jobs: int, submit: Callable[[], float]) -> float:
 
 
 def _spent(head: Head, koalad: int) -> float:
-    """Processor seconds so far, of the head and of koalad; no way but koalapy's uses any of koalad's to speak of."""
+    """Processor seconds so far, of the head and of koalad; no way but koalapy's uses a notable part of koalad's."""
     user, system = Path(f"/proc/{koalad}/stat").read_text().rpartition(")")[2].split()[11:13]
     return head.cpu_s() + (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 

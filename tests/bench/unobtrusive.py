@@ -1,7 +1,7 @@
 """The delay of jobs on nodes that a sweep has, compared with idle ones: local jobs, and koalapy's own other jobs.
 
-A sweep whose program sleeps until it is told to end has every node of the cluster. Then another user submits a job of
-some of the nodes by the batch system's own command on the head, or we one by koalapy; each says itself when it runs.
+A sweep whose program sleeps until it is stopped has every node of the cluster. Then another user submits a job of
+some of the nodes by the batch system's own command on the head, or we one by koalapy; each reports itself when it runs.
 The same on idle nodes, in the same round, with the sweep held. Clocks are those of one machine. With `--native` the
 Launchers go where the batch system takes nodes back by itself: Slurm's partition `low`, which `batch` preempts, or a
 subordinate queue of Grid Engine, which is made for the bench and removed after it.
@@ -82,7 +82,7 @@ class Scene:
         return int(cluster["idle"] or 0)
 
     def _running(self) -> int:
-        """Parameters that are said to run."""
+        """Return the parameters that are reported to run."""
         (runner,) = [each for each in self.koalad.runners() if each["id"] == self.sweep]
         return int(runner["running"] or 0)
 

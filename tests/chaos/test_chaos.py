@@ -1,7 +1,7 @@
-"""Seeds of chaos, the same in every run; what one comes to is the same in every process; a broken promise is told.
+"""Seeds of chaos, the same in every run; what one comes to is the same in every process; a broken promise is reported.
 
 `KOALA_CHAOS_SEED=$RANDOM KOALA_CHAOS_EVENTS=2000000 pytest tests/chaos/test_chaos.py` begins elsewhere and goes
-farther, for whoever looks for what nobody has found yet: a run that is to tell good from bad must not depend on luck.
+farther, for whoever looks for what nobody has found yet: a run that separates good from bad must not depend on luck.
 """
 
 import json

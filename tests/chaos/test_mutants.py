@@ -1,6 +1,6 @@
 """Each test breaks one promise on purpose, in one function of koalapy's own, and chaos must catch it.
 
-`python tests/chaos/test_mutants.py` says of each how many events it took.
+`python tests/chaos/test_mutants.py` prints for each how many events it took.
 """
 
 import re

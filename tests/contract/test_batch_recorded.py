@@ -1,4 +1,4 @@
-"""The contract of batch systems on what their commands have said: `recorded/ROW` is from a live run with `--record`."""
+"""The contract of batch systems on recorded output: `recorded/ROW` is from a live run with `--record`."""
 
 from pathlib import Path
 

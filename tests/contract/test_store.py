@@ -767,7 +767,7 @@ def test_results_are_read_while_others_are_committed(store: Store) -> None:
 
 
 def test_the_result_of_one_parameter(store: Store) -> None:
-    """Also where a batch was told out of order, and where another has numbers about it."""
+    """Also where a batch was recorded out of order, and where another has numbers about it."""
     mixed = replace(a_batch(1, 1), results=(*a_batch(1, 90, 2).results, *a_batch(1, 3, 2).results))
     store.commit(
         Change(sweeps=(a_sweep(1), a_sweep(2)), results=(a_batch(1, 1, 2), mixed, a_batch(1, 5), a_batch(2, 8)))
@@ -1086,7 +1086,7 @@ def test_a_koalad_that_was_taken_over_cannot_commit() -> None:
 
 
 def test_readers_see_whole_commits_only(store: Store) -> None:
-    """Every commit moves two jobs to one place, and tells it: no reader may see them apart."""
+    """Every commit moves two jobs to one place, and announces it: no reader may see them apart."""
     over = threading.Event()
 
     def watch() -> int:

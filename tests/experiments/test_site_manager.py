@@ -1,4 +1,4 @@
-"""Site managers talk over links that keep their order and nothing else: whatever comes, processors add up."""
+"""Site managers exchange messages over links that keep only their order: whatever comes, processors add up."""
 
 from collections import deque
 from random import Random

@@ -1,6 +1,6 @@
 """Chaos on real clusters: every fault of the bench's table, after which the promises must hold.
 
-By default only the rows that tell most in the shortest time; `tests/run --all` performs all.
+By default only the rows that show most in the shortest time; `tests/run --all` performs all.
 """
 
 from typing import Any

@@ -32,7 +32,7 @@ def koalad(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def running(koalad: Koalad, script: str) -> int:
-    """A job of which something was heard already."""
+    """A job that has reported something already."""
     job = koalad.submit(sh(1, script))
     koalad.until(lambda: koalad.job(job)["started_at"])
     return job

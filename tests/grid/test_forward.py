@@ -31,7 +31,7 @@ BROWSER = [
 ]  # fmt: skip
 
 PORT = 18475
-# A server that sends everything back, and says how each connection ended.
+# A server that sends everything back, and prints how each connection ended.
 ECHO = f"""
 import socket
 listening = socket.create_server(("127.0.0.1", {PORT}))
@@ -118,7 +118,7 @@ def start(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def cut(testgrid: Any) -> AbstractContextManager[None]:
-    """Nothing from outside reaches the head node's SSH server; no connection is told."""
+    """Nothing from outside reaches the head node's SSH server; no connection is reported."""
     return input_rule(testgrid.containers, SLURM, *CUT)
 
 

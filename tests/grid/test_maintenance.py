@@ -140,7 +140,7 @@ class Victim:
         return cut_off
 
     def last(self, task: str) -> answers.MaintenanceRun:
-        """The last run of the task, once it is over; `koala maintenance list` says the same as the store."""
+        """The last run of the task, once it is over; `koala maintenance list` shows the same as the store."""
 
         def over() -> answers.MaintenanceRun | None:
             (found,) = [each["last"] for each in self.koalad.grid.maintenance()["tasks"] if each["name"] == task]

@@ -224,7 +224,7 @@ def test_a_job_in_the_middle_runs_elsewhere_once_the_batch_system_ends_a_pilot_a
 def test_a_job_in_the_middle_runs_elsewhere_once_grid_engine_kills_a_pilot_at_its_limit(
     testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its limit cannot be changed later: it is shorter than koalapy believes from the start."""
+    """Its limit cannot be changed later: it is shorter than koalapy assumes from the start."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     koalad = Koalad(testgrid, tmp_path, {SLURM: {}, GRID_ENGINE: {"native": [f"-l h_rt={LIMIT_S}"]}})

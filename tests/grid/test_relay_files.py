@@ -1,4 +1,4 @@
-"""`relay: files` on a real cluster whose nodes cannot connect to their head; and what is said where it is not set."""
+"""`relay: files` on a real cluster whose nodes cannot connect to their head; and the message where it is not set."""
 
 import contextlib
 import threading

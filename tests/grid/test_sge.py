@@ -120,7 +120,7 @@ def test_so_many_slots_of_each_host_and_no_other_number(koalad: Begin, environme
     ],
 )
 def test_an_error_state_ends_the_job_at_once_with_grid_engines_reason(koalad: Begin, drmaa: str, words: str) -> None:
-    """By DRMAA only the accounting tells it: the library deletes a job of its session that is in error."""
+    """By DRMAA only the accounting shows it: the library deletes a job of its session that is in error."""
     running = koalad(drmaa=drmaa)
     job = running.end(running.submit(sh(1, "true", native=["-i /no/such/input"])))
     assert (job["state"], job["reason_code"]) == ("failed", "error_state"), job
@@ -181,7 +181,7 @@ def test_a_helper_that_crashes_or_hangs_loses_nothing_and_does_nothing_twice(koa
 
 
 def test_an_end_that_no_wrapper_reports_is_found_through_drmaa(koalad: Begin) -> None:
-    """The next poll is an hour away, also after the helper died: the next one hears for its session."""
+    """The next poll is an hour away, also after the helper died: the next one waits for its session's events."""
     running = koalad(poll="1h")
     for crash in (False, True):
         job = running.submit(sh(1, "sleep 600"), retry_on=[])

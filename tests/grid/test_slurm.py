@@ -107,7 +107,7 @@ def test_both_versions_print_what_they_are(head: Head) -> None:
 
 
 def test_a_job_from_its_submit_to_its_end(head: Head) -> None:
-    """The accounting knows it where there is one; where there is none it says so at once."""
+    """The accounting knows it where there is one; where there is none it reports that at once."""
     assert head.found(1) is None
     batch_id = head.submit(1, "sh", "-c", "exit 7")
     head.until(1, lambda status: status.state == "ended")

@@ -71,7 +71,7 @@ def test_nodes_that_grid_engine_takes_back_by_itself_cost_no_parameter(
 def test_a_cancelled_sweep_whose_launcher_stands_still_ends_and_leaves_nothing(
     testgrid: Any, tmp_path: Path, evidence: Evidence
 ) -> None:
-    """That Launcher cannot say that it ends; its end is believed all the same, while the local job still runs."""
+    """That Launcher cannot report its end; its end is accepted all the same, while the local job still runs."""
     with koalad_over(testgrid, tmp_path, "gamma") as koalad:
         sweep, _ = begin_three_rounds(koalad, evidence, "gamma")
         marks = f"{evidence.file}-local"

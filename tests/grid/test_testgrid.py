@@ -1,4 +1,4 @@
-"""The test grid is what it says it is: real clusters, linked by a network that does not lead out."""
+"""The test grid is as its page describes it: real clusters, linked by a network that does not lead out."""
 
 import subprocess
 from collections.abc import Iterator
@@ -263,7 +263,7 @@ def test_reset_mends_what_was_paused_stopped_unplugged_and_killed(testgrid: Runn
 
 
 def test_a_host_that_was_unplugged_knows_the_others_by_name_again(testgrid: Running) -> None:
-    """Grid Engine speaks to nobody whose address has a name that it does not expect."""
+    """Grid Engine refuses everybody whose address has a name that it does not expect."""
     containers = testgrid.containers
     containers.disconnect("gamma-c1")
     containers.connect("gamma-c1")
@@ -294,7 +294,7 @@ def test_a_command_on_a_host_is_printed_whole_and_finds_only_others(standing_tes
 
 @contextmanager
 def listening(testgrid: Running, host: str) -> Iterator[int]:
-    """A server on the host, on a port of its own choice, that tells its host's name to whoever connects."""
+    """A server on the host, on a port of its own choice, that sends its host's name to whoever connects."""
     program = (
         "import os, socket\n"
         "server = socket.create_server(('', 0))\n"

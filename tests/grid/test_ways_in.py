@@ -179,7 +179,7 @@ echo "%s" >>/etc/profile.d/ways.sh
 
 
 def test_a_banner_and_a_python_that_a_module_brings(testgrid: Any, entries: Any, koala: Make) -> None:
-    """On the head node and on two compute nodes, whose agents speak over streams that a module's words would spoil."""
+    """On the head node and on two compute nodes, whose agents use streams that a module's words would spoil."""
     places = ("alpha", *(f"alpha-c{number}" for number in range(1, 9)))
     for place in places:
         testgrid.containers.check(place, ["bash", "-euc", MODULE % BANNER.replace("\\", "\\\\").replace('"', '\\"')])

@@ -54,7 +54,7 @@ class Way:
 
 
 class Meddler(Way):
-    """A direction with somebody in it, who has each whole frame of the relay and says what goes on in its place."""
+    """A direction with somebody in it, who has each whole frame of the relay and decides what goes on in its place."""
 
     def __init__(self) -> None:
         super().__init__(None)

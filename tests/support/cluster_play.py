@@ -20,7 +20,7 @@ DEFAULT = Behaviour()
 
 
 class Koalad:
-    """koalad's end of a connection: acknowledges every event, pings, and keeps what it hears."""
+    """koalad's end of a connection: acknowledges every event, pings, and keeps what it receives."""
 
     def __init__(self, play: "Play", epoch: int, known: list[list[str]]) -> None:
         self._play = play
@@ -84,7 +84,7 @@ class Play:
         self.agenda.run(until)
 
     def until(self, koalad: Koalad, kind: type[Any], tag: str = TAG, **fields: Any) -> Any:
-        """Until koalad has heard such a message."""
+        """Wait until koalad has received such a message."""
         latest = self.agenda.now + 20 * MINUTE
         while self.agenda.now < latest:
             for message in koalad.of(kind, tag):

@@ -20,7 +20,7 @@ from koalapy_adapters.errors import BatchError
 
 server = _sshd
 
-# Says how it was started, then gives back what it gets, and reports on standard error at the end.
+# Prints how it was started, then gives back what it gets, and reports on standard error at the end.
 ECHO = pack(
     {
         "__main__.py": b"""
@@ -65,7 +65,7 @@ def _agent_at(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL) as process:
         while not path.exists():
             assert process.poll() is None
-            time.sleep(0.01)  # it tells nobody when it listens
+            time.sleep(0.01)  # nothing reports when it listens
         monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
         yield path
         process.terminate()

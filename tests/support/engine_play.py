@@ -1,4 +1,4 @@
-"""A grid played by hand: what the engine's tests tell it, and what they ask it."""
+"""A grid played by hand: the events of the engine's tests, and what they ask it."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -164,7 +164,7 @@ class Play:
         self.obey()
 
     def obey(self) -> None:
-        """Every reachable cluster ends what it was told to end."""
+        """Every reachable cluster ends what it was ordered to end."""
         todo, self.pending = self.pending, []
         for command in todo:
             if isinstance(command, CancelAttempt) and command.cluster not in self.down:
@@ -217,7 +217,7 @@ def check(game: Play) -> None:
 
 
 def from_its_own(engine: Engine, event: Event) -> Event:
-    """The event as told by the cluster that its attempt is on, where it does not say by which."""
+    """The event as reported by the cluster of its attempt, where it has no cluster itself."""
     if getattr(event, "cluster", None) != "":
         return event
     attempt: AttemptId = event.attempt  # type: ignore[union-attr]

@@ -11,7 +11,7 @@ def await_end(group: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while _is_there(group):
         assert time.monotonic() < deadline, f"somebody of process group {group} lives"
-        time.sleep(0.01)  # whoever was not our child tells us nothing
+        time.sleep(0.01)  # whoever was not our child sends us nothing
 
 
 def _is_there(group: int) -> bool:

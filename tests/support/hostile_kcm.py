@@ -1,6 +1,6 @@
-"""A program that is started over `command:` instead of a login, and says what a test wants instead of a KCM.
+"""A program that is started over `command:` instead of a login, and sends what a test wants instead of a KCM.
 
-Used as `python hostile_kcm.py SCRIPT`. The script is a JSON file with a list of messages; they are said after Hello has
+Used as `python hostile_kcm.py SCRIPT`. The script is a JSON file with a list of messages; they are sent after Hello has
 come, and whenever the file is another. `{1}` in them becomes the tag of the first attempt of job 1 of Hello's store.
 """
 
@@ -33,7 +33,7 @@ def event(number: int, **body: Any) -> dict[str, Any]:
 
 
 def command(script: Path, messages: list[Any]) -> list[str]:
-    """The `command:` that says these messages."""
+    """The `command:` that sends these messages."""
     deliver(script, messages)
     return [sys.executable, __file__, str(script)]
 
@@ -59,7 +59,7 @@ class Liar:
             sys.stdout.buffer.flush()
 
     def watch(self, instance: InstanceId) -> None:
-        """Until nobody hears it any more."""
+        """Wait until nobody reads its messages any more."""
         while True:
             text = self._script.read_text()
             if text != self._last_text:

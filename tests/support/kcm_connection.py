@@ -23,7 +23,7 @@ PYTHON = os.environ.get("KOALA_TEST_PYTHON", sys.executable)  # the cluster's ow
 
 
 class Koalad(Dialogue):
-    """koalad's end of one connection: sends, acknowledges, and waits for what it is told to wait for."""
+    """koalad's end of one connection: sends, acknowledges, and waits for what a test expects."""
 
     def __init__(self, shared: Path, pyz: Path) -> None:
         argv = [PYTHON, "-W", "error", "-I", "-S", str(pyz), "kcm"]

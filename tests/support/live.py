@@ -46,7 +46,7 @@ class Answer:
         return dict(json.loads(self.out))
 
     def refused(self, status: int, *words: str) -> None:
-        """It answers nothing, and says what is wrong in a sentence or two."""
+        """Check that it answers nothing, and explains what is wrong in a sentence or two."""
         assert self.status == status, self
         assert self.out == ""
         lines = self.err.splitlines()
@@ -58,7 +58,7 @@ class Answer:
 
 
 class Koala:
-    """One grid's files, and whoever talks to its koalad. `clusters`: those of its grid file; embedded ones if none."""
+    """One grid's files, and clients of its koalad. `clusters`: those of its grid file; embedded ones if none."""
 
     def __init__(self, root: Path, clusters: Document | None = None, **settings: Any) -> None:
         self.root, self.work = root, root / "work"

@@ -79,7 +79,7 @@ class Server:
         while not self._answers():
             assert self._process.poll() is None, self._log()
             assert time.monotonic() < deadline, self._log()
-            time.sleep(0.05)  # it tells nobody when it is ready
+            time.sleep(0.05)  # nothing reports when it is ready
 
     def stop(self) -> None:
         """All sessions end at once; what was committed stays."""

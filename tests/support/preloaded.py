@@ -117,7 +117,7 @@ def _serve(calls: socket.socket) -> None:
 
 
 def _keep(call: int, status: int, out: int, err: int) -> None:
-    """Tell who koala is, and how it ended."""
+    """Report koala's process, and how it ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     koala = os.fork()
     if koala == 0:

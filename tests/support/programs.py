@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import pytest
 
-LEFT_OUT = "Not tested: "  # so begins why; the end of a run tells it
+LEFT_OUT = "Not tested: "  # so begins why; the end of a run shows it
 
 
 def need(program: str) -> str:

@@ -24,7 +24,7 @@ Document = dict[str, Any]
 class Koalad:
     """A koalad of its own over three clusters of the test grid.
 
-    `clusters`: others instead, by name; the keys said are put over the test grid's own, or taken away by None.
+    `clusters`: others instead, by name; these keys are put over the test grid's own, or taken away by None.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Koalad:
         self.until(lambda: all(each["idle"] == each["total"] == SIZES[each["name"]] for each in self.grid.clusters()))
 
     def connected(self, name: str) -> None:
-        """Wait until the cluster's KCM stands, and koalad talks with it."""
+        """Wait until the cluster's KCM stands, and koalad has a session with it."""
         self.until(lambda: next(each for each in self.grid.clusters() if each["name"] == name)["connection"] == "up")
 
     def batch_jobs(self) -> list[str]:

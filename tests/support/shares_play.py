@@ -1,4 +1,4 @@
-"""Runners that share clusters, as a story is told of them: who comes, what is taken, what comes back, who is done."""
+"""Runners that share clusters, as a story describes them: who comes, what is taken, what comes back, who is done."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -86,7 +86,7 @@ class Sshd:
                 socket.create_connection((HOST, self.port), timeout=10).close()
                 return
             except ConnectionRefusedError:
-                time.sleep(0.01)  # it tells nobody when it listens
+                time.sleep(0.01)  # nothing reports when it listens
         raise AssertionError((self.directory / "log").read_text())
 
 

@@ -107,7 +107,7 @@ def end_of(world: World, job: Job, clocks: Duration = SECOND) -> End:
 
 
 def _used(world: World, job: Job, clocks: Duration) -> tuple[tuple[str, int], ...]:
-    """Each entry must cover what the program's own lines in the ledger say, and so must every sum of them."""
+    """Each entry must cover the program's own lines in the ledger, and so must every sum of them."""
     entries = [each for each in world.koalad.store.usage() if each.attempt.job == job.id]
     ran = {}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""A grid of nodes played by hand, with sweeps on it: what their tests tell the engine, and what they ask it."""
+"""A grid of nodes played by hand, with sweeps on it: the events of their tests, and what they ask it."""
 
 from collections.abc import Iterable
 from dataclasses import replace

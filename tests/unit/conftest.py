@@ -239,7 +239,7 @@ class Attempt:
 
 
 class Relay:
-    """The KCM's end of the relay: lets wrappers in, and collects what they say."""
+    """The KCM's end of the relay: lets wrappers in, and collects their messages."""
 
     def __init__(self, secret: str) -> None:
         self.secret = secret
@@ -431,7 +431,7 @@ def processes_with(text: bytes) -> list[int]:
 
 @pytest.fixture
 def await_that() -> Callable[..., Any]:
-    """Wait until this says something true, which it returns; for what no event tells, such as another's process end."""
+    """Wait until this returns something true, and return it: for what no event reports, as another's process end."""
 
     def await_(look: Callable[[], Any], why: str = "") -> Any:
         deadline = time.monotonic() + PATIENCE_S

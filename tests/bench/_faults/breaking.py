@@ -68,7 +68,7 @@ def start_head(scene: Scene) -> None:
 
 def start_grid_engine(scene: Scene) -> None:
     """Its execds anew too, as their administrator must: of a job that had begun less than a second before its qmaster
-    died they never tell the new one, which lists it for ever.
+    died they never inform the new one, which lists it for ever.
     """
     start_head(scene)
     for node in _nodes(scene.cluster):
@@ -117,7 +117,7 @@ def unplug_node(scene: Scene) -> None:
 
 
 def unplug_other_node(scene: Scene) -> None:
-    """The wrapper is well, and cannot tell the agent there to stop."""
+    """The wrapper is well, and cannot order the agent there to stop."""
     _unplug(scene, scene.hosts()[1])
 
 

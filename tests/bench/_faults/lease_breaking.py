@@ -55,7 +55,7 @@ def cut_for_ten_minutes(scene: LeaseScene) -> None:
 
 
 def cut_until_lost(scene: LeaseScene) -> None:
-    """Until every lender has ended its leases, since it does not hear of the borrower."""
+    """Until every lender has ended its leases, since it gets no message of the borrower."""
     _cut(scene)
     scene.until(lambda: not any(person.leases("lent") for person in scene.lenders), "the lenders end their leases")
     time.sleep(_LATER_S)

@@ -30,7 +30,7 @@ WHERE = "echo $KOALA_RANK $KOALA_LOCAL_RANK $SLURMD_NODENAME"
 AT_WORK = "echo $$ >pid.$SLURMD_NODENAME.$KOALA_RANK; sleep 600"
 
 # What stands for PBS here: on a real node its daemon starts the command, in a session of its own and without our input
-# and output. Several nodes of one machine are told apart by the first name that the wrapper asks for.
+# and output. Several nodes of one machine are distinguished by the first name that the wrapper asks for.
 SPAWN = 'setsid -w env SLURMD_NODENAME=$host PBS_NODENUM=$number "$@" </dev/null >>"$PBS_TASKS" 2>&1'
 LAUNCHERS = {
     "pbs_tmrsh": f"""#!/bin/sh
@@ -203,7 +203,7 @@ def test_when_an_end_is_killed_nothing_survives(
 def test_a_signal_to_the_whole_job_leaves_time_for_a_record(
     cluster: Cluster, processes: Processes, await_that: Await
 ) -> None:
-    """PBS tells all processes of the job's session on the first node to stop, and kills them later. The bridge is one
+    """PBS signals all processes of the job's session on the first node to stop, and kills them later. The bridge is one
     of them; what the other nodes' processes end with still comes over it.
     """
     status = "status=0; [ $SLURMD_NODENAME != three ] || status=7; trap 'exit $status' TERM"
@@ -267,7 +267,7 @@ def test_a_node_on_which_nothing_can_be_started_is_named(world: Any, tmp_path: P
 
 
 def test_an_agent_that_has_not_connected_when_the_wrapper_leaves_is_lost(capfd: pytest.CaptureFixture[str]) -> None:
-    """Torque's one launcher for all says of no node that it could not be started. Here our input is at its end."""
+    """Torque's one launcher for all reports of no node that it could not be started. Here our input is at its end."""
     with pbs_meeting.listen() as listener:
         bridge = pbs_bridge.Bridge(listener, "token", ["two", "three"], ["three"], Launchers())
         bridge.gather()

@@ -1,4 +1,4 @@
-"""Every captured situation of OpenPBS 23.06, and of Slurm in Torque's clothes, is read as the golden file says."""
+"""Every captured situation of OpenPBS 23.06, and of Slurm in Torque's clothes, is read as in the golden file."""
 
 import re
 from typing import Any

@@ -139,7 +139,7 @@ def test_submit_without_an_id_is_unreadable(text: str) -> None:
         pbs.parse_submit(printed(text))
 
 
-# What the messages of OpenPBS's source say, beside those of the samples.
+# The messages of OpenPBS's source, beside those of the samples.
 @pytest.mark.parametrize(
     ("words", "error", "code"),
     [

@@ -138,7 +138,7 @@ def test_a_refusal_names_whose_move_it_is(sample: str, error: type[BatchError], 
     assert caught.value.advice.endswith(".")
 
 
-# What qsub 8.1.9 said to each of these, beside those of the samples.
+# The answer of qsub 8.1.9 to each of these, beside those of the samples.
 @pytest.mark.parametrize(
     ("words", "error", "code"),
     [

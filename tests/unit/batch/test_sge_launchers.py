@@ -1,4 +1,4 @@
-"""In which parallel environment Launchers are, by what a real Grid Engine said of nine of them, and what a KCM asks."""
+"""In which parallel environment Launchers are, by a real Grid Engine's output on nine of them, and what a KCM asks."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ from koalapy_adapters.messages.koalad import ClusterConfig
 from koalapy.doctor.examiner import launcher_environment_message
 from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
 
-# `every`, `total`: what was said to the commands of these names; `offered`, `taken`: by environment. All of them are
+# `every`, `total`: the answers to the commands of these names; `offered`, `taken`: by environment. All of them are
 # like `smp` but for: `threads` controls slaves, `closed` lets others in only, `rigged` has something run before each
 # job, `tiny` has 2 slots, `loose` fills up hosts, `elsewhere` is offered by one host, which offers none of the others.
 RECORDED = json.loads((Path(__file__).parents[1] / "samples" / "sge" / "launchers.json").read_text())
@@ -40,7 +40,7 @@ JOB = BatchJob(
 
 
 class Qmaster:
-    """Answers as the recorded one did, but for environments that it has not, and other words in what it tells."""
+    """Answers as the recorded one did, but for environments that it has not, and other words in its output."""
 
     def __init__(self, *lacks: str, quota: str = "", **shows: str) -> None:
         self.asked: list[str] = []

@@ -1,4 +1,4 @@
-"""Every captured situation of Grid Engine 8.1.9, by its commands and its library, is read as the golden file says."""
+"""Every captured situation of Grid Engine 8.1.9, by its commands and its library, is read as in the golden file."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Slurm's dialect on output captured from real clusters (22.05 unless a name says otherwise)."""
+"""Slurm's dialect on output captured from real clusters (22.05 unless a name has another)."""
 
 import re
 import subprocess

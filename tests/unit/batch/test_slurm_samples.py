@@ -1,4 +1,4 @@
-"""Every captured situation of Slurm 22.05 is read as the golden file says: with accounting and without, with daemons
+"""Every captured situation of Slurm 22.05 is read as in the golden file: with accounting and without, with daemons
 that are down, jobs that it has forgotten, a node that is down.
 """
 

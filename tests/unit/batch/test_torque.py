@@ -265,7 +265,7 @@ NODE = "node1\n     state = free\n     power_state = Running\n     np = 4\n     
 def capacity(
     nodes: str, jobs: str = "", queues: str = "", cluster: BatchSettings = CLUSTER, server: str = ""
 ) -> Capacity:
-    """`server`: what `qstat -B -f` says of it; Slurm's says nothing."""
+    """`server`: what `qstat -B -f` prints of it; Slurm's prints nothing."""
     answers = [nodes, jobs, queues or said("qstat_Qf")]
     return torque.parse_capacity(cluster, [*map(printed, answers), printed(server, 0 if server else 1)])
 
@@ -334,7 +334,7 @@ def test_local_jobs_that_wait() -> None:
     [("2:ppn=4", 8), ("1", 4), ("node1+2:ppn=4:haswell", 12), ("2:ppn=2", 8)],
 )
 def test_a_local_job_lacks_whole_nodes(asked: str, lacks: int) -> None:
-    """Torque says of a job that waits no more than what it asked for."""
+    """Torque prints of a job that waits no more than what it asked for."""
     full = NODE.replace("free", "job-exclusive")
     nodes = "\n".join(full.replace("node1", f"node{number}") for number in range(4))
     count = len(asked.split("+")) if "+" in asked else int(asked.partition(":")[0])
@@ -358,7 +358,7 @@ def test_nodes_that_are_idle_altogether() -> None:
     ],
 )
 def test_whether_others_are_hidden(server: str, hidden: bool) -> None:
-    """As they are by default in Torque; Slurm's qstat does not say."""
+    """As they are by default in Torque; Slurm's qstat does not show it."""
     assert capacity(NODE, server=server).others_hidden is hidden
 
 

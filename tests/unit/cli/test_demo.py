@@ -154,7 +154,7 @@ class Terminal:
             assert select.select([self._master], [], [], deadline - time.monotonic())[0], self.shown
             try:
                 self.shown += os.read(self._master, 65_536)
-            except OSError:  # what Linux says at the end of a pseudo-terminal
+            except OSError:  # what Linux returns at the end of a pseudo-terminal
                 return
 
     def end(self) -> int:

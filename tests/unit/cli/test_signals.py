@@ -1,4 +1,4 @@
-"""Signals at bad moments: while a command tidies up, when it has said its last word, and as koalad begins to wait."""
+"""Signals at bad moments: while a command tidies up, when it has printed all, and as koalad begins to wait."""
 
 import os
 import signal

@@ -126,7 +126,7 @@ def store(text: str) -> Document:
 
 
 class Koalad:
-    """Answers as a koalad whose clusters, programs and files say `text` wherever they can."""
+    """Answers as a koalad whose clusters, programs and files send `text` wherever they can."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -47,7 +47,7 @@ def test_the_client_imports_no_description_of_answers() -> None:
 
 @pytest.mark.parametrize("name", ["job.rsl", "job.yaml", "job.jsdl"])
 def test_a_file_with_a_byte_that_is_not_utf_8_is_refused_with_its_place(tmp_path: Path, name: str) -> None:
-    """In any language: nothing is said of YAML."""
+    """In any language: YAML is not mentioned."""
     path = tmp_path / name
     path.write_bytes(b"first\nse\xe9cond\n")
     with pytest.raises(RequestError) as refused:

@@ -1,4 +1,4 @@
-"""Jobs that ask for fewer processors after a failed claim, and then after a time; told in their history."""
+"""Jobs that ask for fewer processors after a failed claim, and then after a time; shown in their history."""
 
 from typing import Any
 

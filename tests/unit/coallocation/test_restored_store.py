@@ -46,7 +46,7 @@ def named(cluster: str, processors: int = 4) -> Request:
 
 
 def test_after_a_start_waiting_jobs_wait_until_every_cluster_was_met_once() -> None:
-    """One that connects late may tell that the store is a backup's, and that the job ran since."""
+    """One that connects late may show that the store is a backup's, and that the job ran since."""
     world = World(restored=False)
     world.connect("big", 8)
     assert world.sent == []

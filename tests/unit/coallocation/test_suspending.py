@@ -64,7 +64,7 @@ class Pausing(Play):
         return replace(found, state=state)
 
     def obey_hints(self) -> list[tuple[JobId, bool]]:
-        """Let every cluster suspend and resume as it was told; what that was, as (job, suspended)."""
+        """Let every cluster suspend and resume as it was ordered; what that was, as (job, suspended)."""
         todo, self.hints = [each for each in self.hints if isinstance(each, SetSuspended)], []
         for each in todo:
             self.see(each.attempt.job, "suspended" if each.suspended else "running", each.cluster)

@@ -1,4 +1,4 @@
-"""koalapy installed without its extras runs, and says in one sentence which extra a command lacks."""
+"""koalapy installed without its extras runs, and reports in one sentence which extra a command lacks."""
 
 import subprocess
 import sys

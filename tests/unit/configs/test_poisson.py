@@ -87,7 +87,7 @@ class Job:
         }
 
     def await_solving(self) -> None:
-        """Until every rank has said its line, which it does when it is connected."""
+        """Wait until every rank has printed its line, which it does when it is connected."""
         for process in self.processes.values():
             assert process.stdout is not None
             assert process.stdout.readline().startswith("poisson: rank")

@@ -21,7 +21,7 @@ LIMIT_S = 60
 
 @pytest.fixture(scope="module")
 def program() -> Iterator[ModuleType]:
-    """The program as a module, for what it computes before it speaks with anybody."""
+    """The program as a module, for what it computes before it exchanges anything."""
     spec = importlib.util.spec_from_file_location("poisson_program", PROGRAM)
     assert spec is not None
     assert spec.loader is not None

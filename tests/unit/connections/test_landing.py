@@ -64,7 +64,7 @@ def test_nothing_that_comes_at_once_after_the_last_answer_is_lost(length: int) -
 
 
 class _AllAtOnce:
-    """A host that has said everything before anybody reads."""
+    """A host that has sent everything before anybody reads."""
 
     where, python = "the host", "python3"
 
@@ -252,7 +252,7 @@ def test_a_start_up_file_that_ends_the_login(tmp_path: Path, shell: Callable[[st
 
 
 def test_an_account_that_may_not_log_in(tmp_path: Path, shell: Callable[[str], None]) -> None:
-    """nologin(8) says so on standard output; on the other there may be something beside the point, and no full stop."""
+    """nologin(8) reports it on standard output; on the other there may be other text, and no full stop."""
     shell("echo This account is currently not available.; echo Could not chdir to /nowhere >&2; exit 1")
     said = "ended with 1: Could not chdir to /nowhere; This account is currently not available."
     assert error_of(LocalConnection(), tmp_path).message.endswith(said)

@@ -1,4 +1,4 @@
-"""`koala doctor`: its tree of checks, what it makes of what a node says, and a whole examination of this machine."""
+"""`koala doctor`: its tree of checks, how it reads a node's report, and a whole examination of this machine."""
 
 import json
 import os
@@ -83,7 +83,7 @@ def test_a_lowest_priority_without_effect_is_a_warning_with_what_to_do() -> None
         lowest_priority(None)
 
 
-# ---- what a node says
+# ---- a node's report
 
 
 def seen(wrong: int, **answer: Any) -> probe_job.Seen:

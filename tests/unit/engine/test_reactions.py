@@ -77,7 +77,7 @@ def test_a_reaction_does_more_than_to_hand_its_arguments_on(kind: type, reaction
 
 
 def test_there_is_one_table() -> None:
-    """No other dictionary of the deciding rooms has events as its keys, and no `match` tells them apart."""
+    """No other dictionary of the deciding rooms has events as its keys, and no `match` distinguishes them."""
     assert list(tables()) == ["engine.py"]
 
 

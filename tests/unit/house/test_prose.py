@@ -205,6 +205,16 @@ def test_no_text_has_a_verb_of_speech(room: str) -> None:
     assert not found, "\n".join(found)
 
 
+def test_no_docstring_or_comment_of_a_test_has_a_verb_of_speech() -> None:
+    """A test's strings are a program's output and input, which may be of any words."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in TESTS
+        for line, text in spoken_in(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_a_verb_of_speech_is_found_in_a_docstring() -> None:
     assert list(spoken_in('"""The KCM.\n\nIt Says so."""'))
     assert list(spoken_in("x = 1  # as it was told"))

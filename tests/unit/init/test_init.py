@@ -86,7 +86,7 @@ def test_hosts_are_the_aliases_of_the_files_in_their_order_without_wildcards(tmp
 
 
 def test_the_persons_configuration_is_that_of_openssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which looks for it in the home of the password database, whatever $HOME says."""
+    """Which looks for it in the home of the password database, whatever $HOME is."""
     (tmp_path / "home" / ".ssh").mkdir(parents=True)
     (tmp_path / "home" / ".ssh" / "config").write_text("Host wrong\n")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

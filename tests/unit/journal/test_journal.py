@@ -1,4 +1,4 @@
-"""The journal of batches: what it keeps, what its document hides, and what a replay says."""
+"""The journal of batches: what it keeps, what its document hides, and what a replay reports."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""A KCM on a lease takes from a borrower's koalad what concerns isolated programs, whatever else it is told."""
+"""A KCM on a lease takes from a borrower's koalad what concerns isolated programs, whatever else it receives."""
 
 import json
 import os

@@ -22,7 +22,7 @@ from koalapy_adapters.kcm.execution.drmaa.helper import DrmaaLost, DrmaaRefused,
 from koalapy_adapters.kcm.execution.subprocess_runner import Handle, Ran
 from koalapy_adapters.kcm.state.actions import Woken
 
-# It has the protocol of koalapy_adapters.drmaa_helper, for a library that does what the script's name says.
+# It has the protocol of koalapy_adapters.drmaa_helper, for a library that does what the script is named for.
 HELPER = """
 import json, os, sys, time
 with open("%(log)s", "a") as runs:

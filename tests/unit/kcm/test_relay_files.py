@@ -147,5 +147,5 @@ def test_what_a_launcher_sends_goes_by_files_and_on_to_the_next_kcm(
 
 
 def done(koalad: Any) -> set[int]:
-    """As it was told; what the KCM before had not been told that koalad has it is said again."""
+    """Stop as ordered; messages that koalad had not acknowledged to the KCM before are sent again."""
     return {row[0] for message in koalad.log if isinstance(message, ParametersEnded) for row in message.results}

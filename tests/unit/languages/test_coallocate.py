@@ -1,4 +1,4 @@
-"""`<coallocate>`: the XML of the multistage co-allocation service, which says the same as RSL."""
+"""`<coallocate>`: the XML of the multistage co-allocation service, which means the same as RSL."""
 
 import pytest
 from job_languages import read_coallocate as read

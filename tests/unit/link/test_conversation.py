@@ -1,4 +1,4 @@
-"""One session with a KCM as koalad holds it: what it says, what it makes of answers, and of a connection's tricks."""
+"""One session with a KCM as koalad holds it: what it sends, what it makes of answers, and of a connection's tricks."""
 
 from typing import Any
 
@@ -145,7 +145,7 @@ def test_a_duplicate_is_acknowledged_again_once_it_is_committed_and_no_sooner(di
 
 
 def test_a_gap_is_not_acknowledged(dialogue: KcmConversation) -> None:
-    """An answer would keep the KCM from saying again what is missing."""
+    """An answer would keep the KCM from sending again what is missing."""
     dialogue.received(NOW, event_of(1))
     dialogue.acknowledge(EPOCH, 1)
     assert dialogue.received(NOW, event_of(3)).messages == ()
@@ -163,7 +163,7 @@ def test_an_event_that_cannot_be_understood_is_reported(dialogue: KcmConversatio
     assert reported(dialogue, 1)
 
 
-# ---- what events say
+# ---- what events report
 
 
 @pytest.mark.parametrize(

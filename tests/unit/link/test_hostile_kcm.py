@@ -1,4 +1,4 @@
-"""A hostile KCM beside an honest cluster: whatever it says, the honest jobs go on, and the store loads again."""
+"""A hostile KCM beside an honest cluster: whatever it sends, the honest jobs go on, and the store loads again."""
 
 from random import Random
 from typing import Any
@@ -36,7 +36,7 @@ def deep() -> Any:
 
 
 class Hostile:
-    """One cluster's sessions with a program that says what its dice want."""
+    """One cluster's sessions with a program that sends what its dice want."""
 
     def __init__(self, world: World, dice: Random) -> None:
         self.world, self.dice = world, dice

@@ -1,4 +1,4 @@
-"""A program that speaks the KCM's protocol and talks nonsense loses its session at once, and koalad says why."""
+"""A program that uses the KCM's protocol and sends nonsense loses its session at once, and koalad reports why."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

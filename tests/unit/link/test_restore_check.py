@@ -31,7 +31,7 @@ def check() -> RestoreCheck:
 @pytest.mark.parametrize("number", [0, LAST], ids=["nothing", "all that the store knows"])
 def test_a_cluster_that_knows_no_more_is_fine(check: RestoreCheck, number: int) -> None:
     assert check.judge("vu", SESSION, welcome(newest_number=number)) == FINE
-    assert check.judge("vu", SESSION + 5, welcome(newest_number=LAST + 100)) == FINE  # told in this life
+    assert check.judge("vu", SESSION + 5, welcome(newest_number=LAST + 100)) == FINE  # reported in this life
 
 
 def test_a_number_that_the_store_does_not_know_makes_it_leap(check: RestoreCheck) -> None:

@@ -393,7 +393,7 @@ def test_a_request_that_is_too_large_is_refused_unread(koala: Any, http_: Connec
     http_.putrequest("POST", "/v1/jobs")
     http_.putheader("Content-Length", str(MAX_BODY + 1))
     http_.putheader("Content-Type", "application/json")
-    http_.endheaders()  # and no body: it is refused by what it says of itself
+    http_.endheaders()  # and no body: it is refused by its own headers
     answer = http_.getresponse()
     document = json.loads(answer.read())
     assert (answer.status, document["error"]["code"]) == (413, "too_large_request")

@@ -18,7 +18,7 @@ from koalapy.model.errors import RequestError
 
 ESCAPE = "\x1d"
 PROMPT = "READY>"
-# Answers lines, and says what signals and sizes it gets.
+# Answers lines, and prints what signals and sizes it gets.
 PROGRAM = f"""
 import os, signal, sys
 signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))

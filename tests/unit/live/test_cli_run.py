@@ -129,7 +129,7 @@ def test_interrupted_before_it_could_start_it_leaves_no_job(koala: Any) -> None:
     koala.until(lambda: process.stderr.readline().decode().startswith("job "))
     process.send_signal(signal.SIGINT)
     status, _, err = end(process)
-    assert status in (130, 1), err  # it may have ended before it heard
+    assert status in (130, 1), err  # it may have ended before that
     assert koala.end(last(koala))["state"] in ("cancelled", "failed")
 
 

@@ -1,4 +1,4 @@
-"""A koalad whose disk is full: it says so, takes nothing new, loses nothing, and goes on when there is room."""
+"""A koalad whose disk is full: it reports that, takes nothing new, loses nothing, and goes on when there is room."""
 
 import contextlib
 import os

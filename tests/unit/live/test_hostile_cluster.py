@@ -12,7 +12,7 @@ import pytest
 from hostile_kcm import event, welcome
 
 Document = dict[str, Any]
-TIMES = 200  # that each of the lies is told
+TIMES = 200  # that each of the lies is sent
 MEASURED = {
     "type": "measured", "measured_at": 5, "total": 8, "idle": 0, "ours": 0, "others": 8, "waiting_local": 0,
     "allocated": [], "pending": [], "free_nodes": [],
@@ -39,7 +39,7 @@ def lies() -> list[Document]:
 
 @pytest.fixture
 def koala(place: Path) -> Iterator[Any]:
-    """One honest cluster, and one whose program says at first that it is well."""
+    """One honest cluster, and one whose program reports at first that it is well."""
     sound = [welcome(newest_number=0), event(1, **MEASURED)]
     argv = hostile_kcm.command(place / "script.json", sound)
     good = live.embedded(place)["amsterdam"]

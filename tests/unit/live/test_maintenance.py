@@ -1,4 +1,4 @@
-"""Maintenance by a real koalad: what is pruned leaves no file, and what fails is told until it goes well."""
+"""Maintenance by a real koalad: what is pruned leaves no file, and what fails is reported until it goes well."""
 
 import re
 from collections.abc import Callable, Iterator

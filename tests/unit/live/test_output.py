@@ -42,7 +42,7 @@ def kcms(koala: Any, cluster: str) -> list[int]:
 
 
 def lines_of(said: bytes) -> dict[str, list[str]]:
-    """By label; each must be of the rank that its label says."""
+    """By label; each must be of the rank in its label."""
     found: dict[str, list[str]] = {}
     for line in said.decode().splitlines():
         label, _, rest = line.partition("] ")
@@ -98,7 +98,7 @@ def test_every_line_comes_once_over_killed_and_paused_kcms(fresh: Any, shell: Ca
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
 def test_every_line_comes_once_over_restarts_of_koalad(fresh: Any, number: signal.Signals) -> None:
-    """Twice: while the ranks write, and while the last of them end. Each of the three tells that it waits."""
+    """Twice: while the ranks write, and while the last of them end. Each of the three reports that it waits."""
     assert fresh("up").status == 0
     fresh.known()
     gates = [fresh.work / "gate", fresh.work / "second"]

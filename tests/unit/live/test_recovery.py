@@ -17,7 +17,7 @@ Document = dict[str, Any]
 
 
 def kill(koala: Any) -> None:
-    """-9, so that nothing is said to anybody."""
+    """-9, so that nothing is sent to anybody."""
     os.kill(koala("status", "--json").document["pid"], signal.SIGKILL)
     koala.until(lambda: koala("status").status == 3)
 
@@ -85,7 +85,7 @@ def at_barrier(koala: Any, job: int) -> bool:
 
 
 def runs(koala: Any, job: int) -> bool:
-    """All of it, as koalad has heard."""
+    """All of it, as koalad has learned."""
     return all(each["state"] == "running" for each in koala.job(job)["components"])
 
 

@@ -43,7 +43,7 @@ class Backup:
 
 
 class Program:
-    """A job's: it says when it starts and ends, and runs until it may end."""
+    """A job's: it reports its start and end, and runs until it may end."""
 
     def __init__(self, koala: Any, name: str) -> None:
         self.gate, self.lines = koala.work / f"{name}.gate", koala.work / f"{name}.lines"

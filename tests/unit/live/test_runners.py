@@ -1,4 +1,4 @@
-"""How a sweep goes, as `koala runners` and its story tell it, while others want its nodes."""
+"""How a sweep goes, as `koala runners` and its story show it, while others want its nodes."""
 
 import re
 from collections.abc import Callable

@@ -25,7 +25,7 @@ UNIT = "koalad@live.service"
 
 
 class Service:
-    """A grid, and a systemd that looks after it. What it says goes to a file beside."""
+    """A grid, and a systemd that looks after it. Its output goes to a file beside."""
 
     def __init__(self, koala: Any, manager: "subprocess.Popen[bytes]") -> None:
         self.koala, self.manager = koala, manager
@@ -80,7 +80,7 @@ def service(fresh: Any) -> Iterator[Service]:
         while not (run / "systemd" / "private").exists():
             assert manager.poll() is None, said.read_text()
             assert time.monotonic() < deadline, said.read_text()
-            time.sleep(0.05)  # it tells nobody when it listens
+            time.sleep(0.05)  # nothing reports when it listens
         yield Service(fresh, manager)
         fresh("down", "--cancel")
     finally:
@@ -126,7 +126,7 @@ def test_installed_it_runs_comes_back_when_it_is_killed_or_hangs_and_goes(
     third = service.replaced(second)
     assert service.has("NRestarts") == "2"
 
-    # Told to end, it ends for good. Started again, it finds the job.
+    # Stopped, it ends for good. Started again, it finds the job.
     assert koala("down").status == 0
     assert wait_for_end(third, PATIENCE_S)
     koala.until(lambda: service.has("ActiveState") == "inactive")

@@ -192,7 +192,7 @@ class Wire:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
-        """The server gives the sessions up, as its keepalives have it; koalad hears nothing of that, nor anything."""
+        """The server gives the sessions up, as its keepalives have it; koalad gets no sign of that, nor anything."""
         with self._lock:
             self._whole = False
             for _, to_server in self._ends:

@@ -29,7 +29,7 @@ def parent_of(pid: int, name: str) -> int:
 
 
 def kill(koala: Any, part: str) -> None:
-    """One of several; -9, so that nothing is said to anybody."""
+    """One of several; -9, so that nothing is sent to anybody."""
     victim = int(koala("status", "--json").document["pid"]) if part == "koalad" else parts(koala, part)[0]
     os.kill(victim, signal.SIGKILL)
     if part == "koalad":

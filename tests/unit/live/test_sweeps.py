@@ -45,7 +45,7 @@ def runner(koala: Any, sweep: int) -> Document:
 
 
 def no_more_nodes(koala: Any, sweep: int) -> list[str]:
-    """As a person is told."""
+    """As a person reads it."""
     found = koala("explain", sweep, "--json").document
     openapi.check(found)
     assert found["summary"].startswith("It has 4 of its 4 parameters left")

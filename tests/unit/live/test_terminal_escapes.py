@@ -60,7 +60,7 @@ def on_a_terminal(grid: Any, *arguments: object) -> str:
     with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=grid.work) as process:
         os.close(theirs)
         seen = b""
-        with contextlib.suppress(OSError):  # what Linux says at the end of a pseudo-terminal
+        with contextlib.suppress(OSError):  # what Linux returns at the end of a pseudo-terminal
             while more := os.read(ours, 65_536):
                 seen += more
         process.wait(live.CALL_S)

@@ -1,4 +1,4 @@
-"""docs/tutorial.md does what it says: each of its commands is run, in order, from an empty home."""
+"""docs/tutorial.md does what it describes: each of its commands is run, in order, from an empty home."""
 
 import os
 import pwd
@@ -29,7 +29,7 @@ VARYING = [
     (r"\b(slots:|amsterdam has|delft has) \d+", r"\1 N"),
     (r"^((amsterdam|delft) local 1 up) \d+ \d+", r"\1 N N"),
 ]
-# Said of jobs and sweeps while they are waited for: on a fast machine never.
+# Printed of jobs and sweeps while they are waited for: on a fast machine never.
 PROGRESS = re.compile(r"job \d+ is (waiting|claiming|running|stopping)\b|job \d+: |(sweep|job) \d+: \d+ of \d+ done")
 
 

@@ -1,4 +1,4 @@
-"""Tags that a store does not know, over a real koalad: another store's live job is told, and goes only by command."""
+"""Tags that a store does not know, over a real koalad: another store's live job is listed, and goes only by command."""
 
 import os
 import pty

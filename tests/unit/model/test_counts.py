@@ -1,4 +1,4 @@
-"""Counts in sentences: one thing is told in the singular, all other counts in the plural."""
+"""Counts in sentences: one thing is named in the singular, all other counts in the plural."""
 
 import pytest
 

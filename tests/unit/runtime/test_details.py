@@ -155,7 +155,7 @@ def test_a_lie_of_a_head_node_is_a_reason(check: str, field: str, wrong: Any) ->
 @given(st.sampled_from(sorted(FOUND)), OBJECTS)
 @settings(max_examples=200)
 def test_nothing_that_a_head_node_reports_is_more_than_a_reason(check: str, said: dict[str, Any]) -> None:
-    """Something is missing of all of them; a failure, of which nothing must be there, may be told."""
+    """Something is missing of all of them; a failure, of which nothing must be there, may be reported."""
     if not is_failure(said):
         with pytest.raises(ClusterError, match="details"):
             session(kcm.Done(1, details=said)).diagnose(check)

@@ -69,7 +69,7 @@ def with_no_error(call: Callable[[], Any]) -> None:
 
 
 class FakeKcm:
-    """A cluster that keeps its session alive, and does of all else what a test says: `answer` hears each message."""
+    """A cluster that keeps its session alive, and does of all else what a test wants: `answer` gets each message."""
 
     def __init__(self, answer: Answer = lambda kcm, message: None) -> None:
         near, self._far = socket.socketpair()
@@ -245,7 +245,7 @@ def test_a_job_on_several_clusters_waits_for_its_own_only(near: Near, collector:
 def test_who_is_not_wanted_any_more_leaves_its_worker_at_once(
     near: Near, collector: Collector, wanted: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing comes: it is looked all the same. The cluster hears that nobody reads, and the next one gets its turn."""
+    """Nothing comes: it is looked all the same. The cluster learns that nobody reads, and the next one has its turn."""
     monkeypatch.setattr(collecting, "_LOOK_S", 0.01)
     bad = near.link("bad", QUICK, lambda kcm, message: None)
     for job in range(1, 6):
@@ -255,7 +255,7 @@ def test_who_is_not_wanted_any_more_leaves_its_worker_at_once(
     assert attempt is not None
     wanted.discard(int(attempt.job))
     assert near.deliveries.get(timeout=PATIENCE_S) == Delivery(confirmed=(int(attempt.job),))
-    said = [bad.next((Chunk, files.ListFiles)) for _ in range(2)]  # what is said passes what is sent
+    said = [bad.next((Chunk, files.ListFiles)) for _ in range(2)]  # messages overtake files
     [left] = [each for each in said if isinstance(each, Chunk)]
     assert (left.stream, left.data) == (asked[0].id, b"")
 
@@ -456,7 +456,7 @@ def test_credit_that_nothing_was_sent_for_ends_the_session(chunks: int) -> None:
 
 
 def test_who_does_not_read_is_not_read() -> None:
-    """Each of its words makes one of ours: they do not heap up, and its session ends as one that says nothing."""
+    """Each of its words makes one of ours: they do not heap up, and its session ends as one that sends nothing."""
     near, far = socket.socketpair()
     most = [0]
     silent = Reason("silent", "transient", "It does not read.")

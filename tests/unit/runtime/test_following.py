@@ -478,7 +478,7 @@ def test_koalad_goes_on_where_it_is_asked_to(tmp_path: Path) -> None:
 
 
 def test_the_last_line_of_a_try_is_ended_by_the_next_one(tmp_path: Path) -> None:
-    """Also if the next one began while koalad was away, which then tells of no end."""
+    """Also if the next one began while koalad was away, which then reports no end."""
     lines = FollowedLines(prefix=False)
     answer = begin(job(2)) + frame(Written(0, 1, 1, b"of the first try"))
     assert lines.feed(answer) == b""

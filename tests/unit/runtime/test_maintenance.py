@@ -1,4 +1,4 @@
-"""Maintenance by cron: when tasks run, what is made up, and what is said of what goes wrong."""
+"""Maintenance by cron: when tasks run, what is made up, and what is reported of failures."""
 
 import csv
 import re

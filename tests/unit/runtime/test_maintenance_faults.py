@@ -209,7 +209,7 @@ def driven(store: Store) -> tuple[Driver, Clusters]:
 
 
 def without_room(driver: Driver, deliveries: list[Delivery]) -> None:
-    """Take these; their commit finds no room, and says so in words that help."""
+    """Take these; their commit finds no room, and reports that in words that help."""
     with pytest.raises(StoreFull, match="There was no room to write to") as refused:
         driver.step(deliveries)
     assert refused.value.reason.advice == "Free disk space or quota there."

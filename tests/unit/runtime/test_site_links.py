@@ -241,7 +241,7 @@ class Hostile:
         return channel
 
     def counts(self, kind: str) -> None:
-        """The refusal is counted, and said in a sentence that the log has too."""
+        """The refusal is counted, and reported in a sentence that the log has too."""
         until(lambda: self.site.refused().get(kind))
         found = next(each for each in self.site.links.refused() if each.kind == kind)
         assert found.sentence.endswith(".")

@@ -1,4 +1,4 @@
-"""When a fair-share policy is asked, and what it is told."""
+"""When a fair-share policy is asked, and what it is given."""
 
 from collections.abc import Sequence
 from dataclasses import replace

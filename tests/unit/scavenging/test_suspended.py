@@ -1,4 +1,4 @@
-"""Launchers that their batch system suspends, and of which koalad hears nothing for a while."""
+"""Launchers that their batch system suspends, and of which koalad gets no sign for a while."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def see(play: SweepPlay, launchers: list[Attempt], state: str, ending: str = "")
 
 
 def reconnect(play: SweepPlay) -> None:
-    """Its Launchers are unknown until they are heard of again."""
+    """Its Launchers are unknown until they report again."""
     play.apply(ClusterLost(cluster="alpha", reason=UNREACHABLE))
     play.apply(ClusterConnected(cluster="alpha", version="22.05"))
 
@@ -59,7 +59,7 @@ def test_that_it_stands_still_is_reported_once_and_that_it_goes_on_wherever_koal
 
 
 def test_those_that_stood_still_until_their_walltime_have_not_failed() -> None:
-    """However many: nothing says that the next would fare no better."""
+    """However many: nothing shows that the next would fare no better."""
     play, sweep, launchers = begun()
     for launcher in launchers:
         see(play, [launcher], "suspended")

@@ -293,7 +293,7 @@ def test_a_next_site_that_does_not_answer_is_waited_for_less_long_than_this_one(
     assert (RejectRequest, "delft") in kinds(passed)
     assert "lyon: It did not answer in time." in chain.delft.why(job)["nl"]
     assert chain.nl.engine.core.leases.lent_to("delft") == []
-    chain.connect(chain.nl, chain.lyon)  # it is told that nobody waits any more
+    chain.connect(chain.nl, chain.lyon)  # it is informed that nobody waits any more
     chain.over()
 
 

@@ -73,7 +73,7 @@ class Pair(Sites):
         return [(each.attempt.job, each.cluster) for each in self.lyon.pending if isinstance(each, ForgetAttempt)]
 
     def end_pilot(self) -> None:
-        """The lender's cluster ends what it was told to end."""
+        """The lender's cluster ends what it was ordered to end."""
         self.lyon.obey()
         self.exchange()
         self.delft.follow()

@@ -217,7 +217,7 @@ def test_a_borrower_that_keeps_a_lease_beyond_its_notice_is_counted() -> None:
     pair.lyon.submit(component(40, "big", walltime=HOUR))
     pair.lyon.measure()
     assert pair.lyon.leases()[0].revoked_until is not None
-    pair.lose(pair.delft, pair.lyon)  # it hears nothing of it
+    pair.lose(pair.delft, pair.lyon)  # it gets no word of it
     pair.lyon.apply(after=Duration(20 * SECOND))
     assert not pair.of_delft.misbehaved
     pair.lyon.apply(after=Duration(20 * SECOND))

@@ -341,7 +341,7 @@ def test_a_site_that_is_removed_or_has_a_new_store_ends_what_it_runs() -> None:
     pair.lyon.apply(NeighbourConnected(neighbour="delft", instance="another"))
     assert pair.there().state is JobState.STOPPING  # delft knows nothing of it any more
     pair.lyon.obey()
-    assert pair.lyon.taken() == []  # nor is told of its end: it would take it for that of another job
+    assert pair.lyon.taken() == []  # nor is its end reported: it would take it for that of another job
     other = Pair()
     job = other.send()
     other.exchange()

@@ -14,7 +14,7 @@ from koalapy_adapters.messages.fields import MessageError
 from koalapy_adapters.messages.koalad import Cancel, Release
 
 FROZEN = sorted((Path(__file__).parents[2] / "data" / "wrappers").glob("*.pyz"))
-REFUSED = ("0.1.0", "relay-2")  # they speak another relay protocol
+REFUSED = ("0.1.0", "relay-2")  # they use another relay protocol
 SERVED = [path for path in FROZEN if path.stem not in REFUSED]
 TAG = far.TAGS[0]
 UNTIL_GO = "until [ -e go ]; do sleep 0.05; done"

@@ -1,4 +1,4 @@
-"""Attempts of several nodes, whose agents talk to the wrapper through the input and output of what starts them."""
+"""Attempts of several nodes, whose agents reach the wrapper through the input and output of what starts them."""
 
 import os
 import signal
@@ -138,7 +138,7 @@ def test_a_job_that_was_suspended_for_longer_than_any_time_out_continues(world: 
     beat, before = attempt.path / "heartbeat", time.time()
     await_that(lambda: beat.stat().st_mtime > before)  # by then it has seen that
     os.killpg(attempt.wrapper.pid, signal.SIGSTOP)
-    time.sleep(5)  # nothing tells that it is long enough
+    time.sleep(5)  # nothing shows that it is long enough
     os.killpg(attempt.wrapper.pid, signal.SIGCONT)
     attempt.stage("go", "")
     attempt.wait()

@@ -23,7 +23,7 @@ class Near:
         opening = OpenStream(tag, number, rank, port, PATIENCE_US, command)
         self._relay, self._tag, self._number = relay, tag, number
         self.end = StreamEnd(self._now(), StreamName(tag, number, PATIENCE_US), opening)
-        self._taken = 0  # of what the relay has heard
+        self._taken = 0  # of what the relay has received
         self.got = b""
         self._send(self.end.open(self._now()))
 
