@@ -11,7 +11,6 @@ _PARTS = {
     "launcher": "koalapy_adapters.launcher",
     "rendezvous": "koalapy_adapters.rendezvous",
     "remote-start": "koalapy_adapters.remote_start",
-    "local-queue": "koalapy_adapters.localqueue",
     "allocation": "koalapy_adapters.allocation",
     "allocation-node": "koalapy_adapters.allocation.node",
     "drmaa-helper": "koalapy_adapters.drmaa_helper",

@@ -29,6 +29,11 @@ def now() -> int:
     return int((_ANCHOR + elapsed()) * SECOND)
 
 
+def seconds() -> float:
+    """The same as `now`, in seconds."""
+    return now() / SECOND
+
+
 def microseconds(seconds: float) -> int:
     return int(seconds * SECOND)
 

@@ -114,7 +114,9 @@ HERE = Target(
     remembers_s=630.0,
 )
 ALLOCATION_SHARED = Path(gettempdir()) / f"koala-contract-allocation-{os.getpid()}"
-_AROUND = f"KOALA_LOCAL_JOB=1@{os.getpid()} KOALA_LOCAL_HOST={os.uname().nodename} KOALA_LOCAL_PROCESSORS=4"
+_AROUND = (
+    f"KOALA_ALLOCATION_JOB=1@{os.getpid()} KOALA_ALLOCATION_HOSTS={os.uname().nodename}:4 KOALA_ALLOCATION_BATCH=local"
+)
 ALLOCATION = Target(
     name="allocation",
     head="here-too",

@@ -160,11 +160,19 @@ class Koala:
         try:
             answer = self("down", "--cancel")
             assert answer.status in (0, 3), answer
+            end_queues(self.root)
             self.until(lambda: not self.processes())
         finally:
             for process in left:
                 if Path(f"/proc/{process}").exists():
                     os.kill(process, signal.SIGKILL)
+
+
+def end_queues(root: Path) -> None:
+    """End the servers of the embedded queues below this directory, which would leave after some seconds."""
+    for address in root.glob("**/local-queue/*/server.json"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(json.loads(address.read_text())["pid"], signal.SIGTERM)
 
 
 def embedded(root: Path, *names: str) -> Document:

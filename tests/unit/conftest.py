@@ -165,7 +165,7 @@ class Attempt:
         self._environment = {"SLURM_TEST_HOSTS": wishes.pop("hosts", "")}
         processors = wishes.get("processors", 2)
         if batch == "local":
-            self._environment = {"KOALA_LOCAL_HOST": "here", "KOALA_LOCAL_PROCESSORS": str(processors)}
+            self._environment = {"KOALA_ALLOCATION_HOSTS": f"here:{processors}"}
         orphan_timeout = wishes.pop("orphan_timeout", 600.0)
         for name in ("work", "output"):
             (self.path / name).mkdir(parents=True)

@@ -1,7 +1,8 @@
-"""Requests to an allocation's queue from a KCM or a command: by its socket, after its server was started if need be.
+"""Requests to a queue from a KCM or a command: by its socket, after its server was started if need be.
 
-Queues lie in SHARED/allocations, each in a directory that is named for the batch job around it. That of the batch job
-around this process takes jobs; of the others only the ends of their jobs are read.
+Queues lie in one place of the shared directory. Each has a directory that is named for its batch job or its machine.
+The queue of the batch job around this process, or of this machine, takes jobs. Of the others only the ends of their
+jobs are read.
 """
 
 import fcntl
@@ -12,9 +13,8 @@ import sys
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from koalapy_adapters.allocation import jobs, journal, requests, surroundings
+from koalapy_adapters.allocation import jobs, journal, requests, script, surroundings
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError, TransientError
-from koalapy_adapters.localqueue import script
 
 Json = Dict[str, Any]
 
@@ -25,10 +25,16 @@ _OVER = "the allocation has ended"
 
 
 class Client:
-    """The queues below SHARED/allocations. `command` starts the pushed file, in case a server must be started."""
+    """The queues below a place. `command` starts the pushed file, in case a server must be started.
 
-    def __init__(self, place: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    `slots`: the processors of this machine, if its own queue is meant; 0: as before. None: that of a batch job.
+    """
+
+    def __init__(
+        self, place: str, command: Sequence[str], environment: Mapping[str, str], slots: Optional[int] = None
+    ) -> None:
         self._place, self._command, self._environment = os.path.abspath(place), list(command), environment
+        self._slots = slots
 
     def run(self, words: Sequence[str]) -> Json:
         """The answer to one command. Raises BatchError."""
@@ -40,7 +46,9 @@ class Client:
 
     def write_starter(self) -> None:
         """Write the file `queue`, which starts a command for those that know its path only. Raises OSError."""
-        words = " ".join("'%s'" % word.replace("'", "'\\''") for word in [*self._command, "allocation", self._place])
+        own = [] if self._slots is None else ["--slots", "0"]
+        command = [*self._command, "allocation", self._place, *own]
+        words = " ".join("'%s'" % word.replace("'", "'\\''") for word in command)
         text = '#!/bin/sh\nexec %s "$@"\n' % words
         path = os.path.join(self._place, "queue")
         try:
@@ -120,7 +128,7 @@ class Client:
         return [path for _, path in sorted(dated, reverse=True)[:_OTHERS]]
 
     def _current(self) -> str:
-        return os.path.join(self._place, surroundings.find(self._environment).name)
+        return _current(self._place, self._environment, self._slots)
 
     def _current_or_none(self) -> Optional[str]:
         try:
@@ -139,12 +147,14 @@ class Client:
 
     def _ask(self, directory: str, request: Json) -> Json:
         """The server's answer; a server is started if there is none, and this is the current allocation."""
+        if self._slots:
+            request = dict(request, slots=self._slots)
         answer = _exchange(directory, request)
         if answer is None:
             self._start(directory)
             answer = _exchange(directory, request)
         if answer is None:
-            raise TransientError("no_answer", "The server of the allocation's queue has ended.", "Try again.")
+            raise TransientError("no_answer", "The server of the queue has ended.", "Try again.")
         if "error" in answer:
             raise error_of(answer["error"])
         return answer
@@ -159,25 +169,27 @@ class Client:
                 return
             if address is not None and not address.is_here and not journal.is_silent(directory, time.time(), _SILENT_S):
                 raise ClusterError(
-                    "allocation_elsewhere",
-                    "The allocation's queue is served on %s, and this is %s." % (address.host, os.uname().nodename),
+                    "queue_elsewhere",
+                    "The queue is served on %s, and this is %s." % (address.host, os.uname().nodename),
                     "Let `connect:` always lead to the same host, or end that server.",
                 )
-            _start_server(directory, self._command, self._environment)
+            _start_server(directory, self._command, self._environment, self._slots)
 
 
-def answer(place: str, command: Sequence[str], environment: Mapping[str, str], words: Sequence[str]) -> Json:
+def answer(
+    place: str, command: Sequence[str], environment: Mapping[str, str], words: Sequence[str], slots: Optional[int]
+) -> Json:
     """The answer to a command as a document; it holds the error of a command that failed."""
     try:
-        return Client(place, command, environment).run(words)
+        return Client(place, command, environment, slots).run(words)
     except BatchError as error:
         return requests.refusal(error)
 
 
-def watch(place: str, environment: Mapping[str, str]) -> Optional[socket.socket]:
+def watch(place: str, environment: Mapping[str, str], slots: Optional[int]) -> Optional[socket.socket]:
     """A connection on which the server sends a byte when jobs have ended; None while there is no server."""
     try:
-        directory = os.path.join(os.path.abspath(place), surroundings.find(environment).name)
+        directory = _current(os.path.abspath(place), environment, slots)
     except ClusterError:
         return None
     address = journal.read_address(directory)
@@ -210,7 +222,7 @@ def _exchange(directory: str, request: Json) -> Optional[Json]:
                     raise OSError("it hung up")
                 data += part
         except OSError as error:
-            message = "The server of the allocation's queue did not answer: %s." % error
+            message = "The server of the queue did not answer: %s." % error
             raise TransientError("no_answer", message, "Look into %s." % journal.log_path(directory)) from error
     answered: Json = json.loads(data.decode())
     return answered
@@ -226,14 +238,15 @@ def _connected(path: str) -> Optional[socket.socket]:
         return None
 
 
-def _start_server(directory: str, command: List[str], environment: Mapping[str, str]) -> None:
+def _start_server(directory: str, command: List[str], environment: Mapping[str, str], slots: Optional[int]) -> None:
     """Start the server as a process of its own session, and wait until it takes requests. Raises BatchError."""
     from koalapy_adapters.host.spawn import spawn
 
     reading, writing = os.pipe()
     null = os.open(os.devnull, os.O_RDONLY)
     log = os.open(journal.log_path(directory), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    pid = spawn([*command, "allocation", directory, "serve", *command], environment, [null, writing, log], "/")
+    own = [] if slots is None else ["--slots", str(slots)]
+    pid = spawn([*command, "allocation", directory, *own, "serve", *command], environment, [null, writing, log], "/")
     for descriptor in (null, log, writing):
         os.close(descriptor)
     with open(reading, "rb") as file:
@@ -244,11 +257,11 @@ def _start_server(directory: str, command: List[str], environment: Mapping[str, 
     try:
         raise error_of(json.loads(text.decode())["error"])
     except ValueError as broken:
-        message = "The server of the allocation's queue did not start."
+        message = "The server of the queue did not start."
         raise ClusterError("no_server", message, "Look into %s." % journal.log_path(directory)) from broken
 
 
-def serve(directory: str, command: List[str]) -> int:
+def serve(directory: str, slots: Optional[int], command: List[str]) -> int:
     """In the process that `_start_server` has started: leave the server behind in a session of its own."""
     from koalapy_adapters.allocation import server
 
@@ -263,7 +276,13 @@ def serve(directory: str, command: List[str]) -> int:
         os.dup2(null, 1)
         os.close(null)
 
-    return server.serve(directory, command, answered)
+    return server.serve(directory, slots, command, answered)
+
+
+def _current(place: str, environment: Mapping[str, str], slots: Optional[int]) -> str:
+    """The directory of the queue that takes jobs. Raises ClusterError outside of an allocation."""
+    found = surroundings.find(environment) if slots is None else surroundings.own_queue()
+    return os.path.join(place, found.name)
 
 
 def _over(directory: str, job: jobs.Job) -> Json:

@@ -1,4 +1,4 @@
-"""Jobs on the nodes of an allocation, as a queue without clock, process or file: which may start, where; their ends.
+"""Jobs on the nodes of a queue, as a queue without clock, process or file: which may start, where; their ends.
 
 First come, first served; jobs of the lowest priority wait behind all others. No job passes the first one that waits for
 processors. A suspended job has given up its processors, but not its nodes. Once it is resumed, it goes on before any
@@ -23,8 +23,8 @@ Instant = float  # seconds since 1970
 class Job(NamedTuple):
     """One job. `hosts`: its nodes and the processors on each, the first of which runs its first process.
 
-    `suspended_at`: since when it is suspended; None if it is not. `suspended_s`: how long it was, before that.
-    `resuming`: it goes on as soon as its processors are free.
+    `suspended_at`: since when it is suspended; None if it is not. `suspended_s`: how long it was, before that, or the
+    machine slept. `resuming`: it goes on as soon as its processors are free.
     """
 
     id: int
@@ -59,7 +59,10 @@ class Signal(NamedTuple):
 class Queue:
     """All jobs, and the nodes with their processors. `ends_at`: when the allocation ends, if that is known."""
 
-    def __init__(self, nodes: Dict[str, int], ends_at: Optional[Instant], jobs: Iterable[Job] = ()) -> None:
+    def __init__(
+        self, nodes: Dict[str, int], ends_at: Optional[Instant], jobs: Iterable[Job] = (), unknown_to: int = 0
+    ) -> None:
+        """`unknown_to`: the highest number that a job may have of which nothing is known any more."""
         self.nodes = dict(nodes)
         self.up: Dict[str, bool] = {}  # nodes that take jobs
         self.ends_at = ends_at
@@ -69,7 +72,9 @@ class Queue:
         for job in jobs:
             self._keep(job)
         self.changed: List[Job] = []  # since they were written down last
-        self._next_id = max(self.jobs, default=0) + 1
+        self.unknown_to = unknown_to
+        self.memory: Optional[int] = None  # in bytes, of a machine whose own queue this is
+        self._next_id = max(unknown_to, max(self.jobs, default=0)) + 1
         self._free = dict(nodes)
         self._stopping: Dict[int, Tuple[str, Instant]] = {}  # of running jobs: why, and when they are killed
         for job in self._begun.values():
@@ -110,13 +115,18 @@ class Queue:
         if job.per_node:
             room = sum(1 for size in sizes if size >= job.per_node) * job.per_node
         if job.processors > room:
-            return "too_many_processors", "larger than the allocation's %d processors" % room
+            return "too_many_processors", "larger than the %d processors of the queue" % room
         if self.ends_at is not None and now + job.walltime_s > self.ends_at:
             return "allocation_too_short", "the allocation ends in %d s, before the job's walltime of %d s" % (
                 max(0, self.ends_at - now),
                 job.walltime_s,
             )
         return "", ""
+
+    def resize(self, name: str, processors: int) -> None:
+        """Set the processors of a node. What runs there goes on, even if it has more."""
+        self._free[name] += processors - self.nodes[name]
+        self.nodes[name] = processors
 
     def add(self, job: Job) -> Job:
         """Take a new job, and return it with its number."""
@@ -205,6 +215,12 @@ class Queue:
         self._forget(now)
         return signals
 
+    def slept(self, seconds: float) -> None:
+        """Add no time to the walltime of running jobs for which the machine slept."""
+        for job in self.running():
+            if job.state == RUNNING:
+                self._put(job._replace(suspended_s=job.suspended_s + seconds))
+
     def next_due(self) -> Optional[Instant]:
         """When to call `due`."""
         return min((self._due_of(job) for job in self.running()), default=None)
@@ -282,7 +298,23 @@ class Queue:
 
 def job_of(data: Any) -> Job:
     """The job of a JSON object. Raises TypeError if it is none."""
-    return Job(**data)
+    job = Job(**data)
+    for name, value in job._asdict().items():
+        if type(value) not in _TYPES[name]:
+            raise TypeError("%s is %r" % (name, value))
+    return job
+
+
+_INSTANT = (int, float)
+_TYPES: Dict[str, Tuple[type, ...]] = {
+    **dict.fromkeys(("id", "processors", "walltime_s", "per_node"), (int,)),
+    **dict.fromkeys(("name", "directory", "output", "state", "ending", "reason"), (str,)),
+    **dict.fromkeys(("submitted_at", "suspended_s"), _INSTANT),
+    **dict.fromkeys(("started_at", "ended_at", "suspended_at"), (*_INSTANT, type(None))),
+    **dict.fromkeys(("command", "hosts"), (list,)),
+    **dict.fromkeys(("lowest", "resuming"), (bool,)),
+    "exit_status": (int, type(None)),
+}
 
 
 def _placed(job: Job, free: Dict[str, int]) -> Optional[List[List[Any]]]:

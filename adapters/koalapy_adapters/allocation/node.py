@@ -7,17 +7,15 @@ wrapper once, so that a job's wrapper is a fork of it and needs no new interpret
 
 import gc
 import os
-import pwd
 import selectors
 import signal
 import sys
 import time
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Optional
 
-from koalapy_adapters import layout
+from koalapy_adapters.allocation import first_process
 from koalapy_adapters.host import descendants, json_lines, node_identity, private_dir, signals
 from koalapy_adapters.host.event_loop import dispatch_ready
-from koalapy_adapters.wrapper import start
 from koalapy_adapters.wrapper.agent import agent_guard, node_agent  # noqa: F401
 from koalapy_adapters.wrapper.program import environment, prepare_workdir  # noqa: F401
 
@@ -26,9 +24,6 @@ Json = Dict[str, Any]
 SILENCE_S = 60.0  # without a message, after which the queue's server is gone
 GRACE_S = 10.0  # for jobs that end because it is
 _AGAIN_S = 0.02
-_PASSED_ON = ("HOME", "LANG", "TZ", "TMPDIR", private_dir.AROUND)
-_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-_CANNOT_START = 126
 
 
 def main(argv: List[str]) -> int:
@@ -38,7 +33,7 @@ def main(argv: List[str]) -> int:
         sys.stderr.write("koala allocation: this node, %s, is none of %s.\n" % (os.uname().nodename, argv[0]))
         return 1
     from koalapy_adapters.batch import allocation  # noqa: F401  # for the wrappers, which are forks
-    from koalapy_adapters.wrapper import run  # noqa: F401
+    from koalapy_adapters.wrapper import run, start  # noqa: F401
 
     return agent_guard.run(
         index, lambda directory: NodeServer(index or 0, argv[0].split(",")[index or 0], directory).run()
@@ -59,7 +54,7 @@ class NodeServer:
         self._received_at = time.monotonic()
         self._kill_at: Optional[float] = None  # once the queue's server or the allocation is gone
         self._gone = self._begun = False
-        self._base = _base(name)
+        self._base = first_process.environment(name)
         self._login = environment.EnvironmentCapture(self._selector)
 
     def run(self) -> int:
@@ -91,7 +86,7 @@ class NodeServer:
             if pid in self._login.pids:
                 self._captured_login(status)
             elif number is not None:
-                code, signalled = _exit_of(status)
+                code, signalled = first_process.exit_of(status)
                 self._over.append({"job": number, "status": code, "signalled": signalled})
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = now + 1.0
@@ -120,7 +115,7 @@ class NodeServer:
             message = json_lines.read(line)
             if message["do"] == "begin" and not self._begun:
                 self._begun = True
-                end_programs_of(message["directory"])
+                first_process.end_programs_of(message["directory"])
                 self._send("here", **self._offer(message.get("isolation")))
             elif message.get("node") == self._index and not self._gone:
                 if message["do"] == "start":
@@ -160,10 +155,10 @@ class NodeServer:
             pid = os.fork()
         except OSError as error:
             sys.stderr.write("koala allocation: no process for job %s: %s.\n" % (message["job"], error.strerror))
-            self._send("ended", job=message["job"], status=_CANNOT_START, signalled=False)
+            self._send("ended", job=message["job"], status=first_process.CANNOT_START, signalled=False)
             return
         if pid == 0:
-            _become(message, dict(self._base, **message["environment"]))
+            first_process.become(message, dict(self._base, **message["environment"]))
         self._jobs[pid] = message["job"]
 
     def _signal(self, number: int, what: int) -> None:
@@ -189,82 +184,3 @@ class NodeServer:
     def _send(self, kind: str, **details: Any) -> None:
         details["event"] = kind
         self._out.write(json_lines.pieces(self._index, details))
-
-
-def end_programs_of(directory: str) -> None:
-    """Kill the programs that a killed node server of this queue has left on this node. Their jobs are lost."""
-    own = ("%s=" % node_identity.ALLOCATION_JOB).encode()
-    end = b"@" + os.fsencode(directory)
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        try:
-            with open("/proc/%d/environ" % pid, "rb") as file:
-                marked = any(each.startswith(own) and each.endswith(end) for each in file.read().split(b"\0"))
-        except OSError:
-            continue  # it belongs to another user, or has ended
-        if marked:
-            descendants.send([pid], signal.SIGKILL)
-
-
-def _base(name: str) -> Dict[str, str]:
-    """A clean environment, which shows nothing of the batch job around the allocation but its GPUs and its TMPDIR."""
-    user = pwd.getpwuid(os.getuid())
-    base = {"HOME": user.pw_dir}
-    base.update((each, os.environ[each]) for each in _PASSED_ON if each in os.environ)
-    base.update((each, value) for each, value in os.environ.items() if each.startswith(node_identity.GPU_PREFIXES))
-    base.update(USER=user.pw_name, LOGNAME=user.pw_name, SHELL=user.pw_shell or "/bin/sh", PATH=_PATH)
-    base["KOALA_ALLOCATION_NODE"] = name
-    return base
-
-
-def _become(message: Json, environment: Mapping[str, str]) -> None:
-    """In the child: become the job's first process. Never returns."""
-    status = _CANNOT_START
-    try:
-        os.setsid()
-        descendants.die_with_parent(signal.SIGTERM)
-        signal.set_wakeup_fd(-1)
-        for number in (
-            *signals.STOPPING,
-            signal.SIGCHLD,
-            signal.SIGCONT,
-            signal.SIGPIPE,
-            signal.SIGHUP,
-            signal.SIGUSR1,
-        ):
-            signal.signal(number, signal.SIG_DFL)
-        os.chdir(message["directory"])
-        out = os.open(message["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        null = os.open(os.devnull, os.O_RDONLY)
-        for target, descriptor in ((0, null), (1, out), (2, out)):
-            os.dup2(descriptor, target)
-        os.closerange(3, 1 + max(map(int, os.listdir("/proc/self/fd"))))
-        os.environ.clear()
-        os.environ.update(environment)
-        command = message["command"]
-        if _is_own_wrapper(command):
-            status = start.main(command[5:])
-            sys.stdout.flush()
-        else:
-            os.execvpe(command[0], command, dict(environment))
-    except OSError as error:
-        os.write(2, ("koala allocation: the job could not be started: %s\n" % error).encode("utf-8", "replace"))
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
-
-
-def _is_own_wrapper(command: List[str]) -> bool:
-    """Return whether the command starts the wrapper of this pushed file, or of its compiled copy."""
-    if command[1:3] != ["-I", "-S"] or command[4:5] != ["wrapper"]:
-        return False
-    return layout.pushed_hash(command[3]) == layout.pushed_hash(sys.argv[0])
-
-
-def _exit_of(status: int) -> "tuple[int, bool]":
-    if os.WIFSIGNALED(status):
-        return 128 + os.WTERMSIG(status), True
-    return os.WEXITSTATUS(status), False

@@ -1,15 +1,16 @@
-"""The requests to an allocation's queue, and their answers: JSON documents as those of the local queue."""
+"""The requests to a queue, and their answers, as JSON documents."""
 
 import json
 from typing import Any, Callable, Dict, List, Tuple
 
-from koalapy_adapters.allocation import jobs
+from koalapy_adapters.allocation import jobs, script
 from koalapy_adapters.allocation.surroundings import Outer
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError
 from koalapy_adapters.host import node_identity
-from koalapy_adapters.localqueue import script
 
 VERSION = "1"
+DAMAGED = "the files of the queue were damaged, and nothing shows whether this job ran"
+_MOST_INLINE = 100000  # characters of a script that the shell gets as an argument; a longer file is read at the start
 SHOWN_S = 5.0  # for which `capacity` lists a job that has ended; `status` does so longer
 
 Json = Dict[str, Any]
@@ -60,20 +61,22 @@ def refusal(error: BatchError) -> Json:
 
 def unusable(directory: str, error: OSError) -> BatchError:
     return ClusterError(
-        "allocation_unusable",
-        "The queue of the allocation in %s cannot be used: %s." % (directory, error),
+        "queue_unusable",
+        "The queue in %s cannot be used: %s." % (directory, error),
         "Free space there or make it writable, or name another `shared` directory in the grid file.",
     )
 
 
 def _submit(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:
-    wishes = script.directives(request["script"], "The allocation")
+    text = request["script"]
+    wishes = script.directives(text)
+    plain = ["-c", text, request["path"]] if len(text) < _MOST_INLINE else [request["path"]]
     job = jobs.Job(
         id=0,
         name=wishes["name"],
         directory=wishes["directory"],
         output=wishes["output"],
-        command=json.loads(wishes["command"]) if wishes["command"] else ["/bin/sh", request["path"]],
+        command=json.loads(wishes["command"]) if wishes["command"] else ["/bin/sh", *plain],
         processors=wishes["processors"],
         walltime_s=wishes["walltime"],
         submitted_at=now,
@@ -85,13 +88,19 @@ def _submit(queue: jobs.Queue, directory: str, request: Json, now: float) -> Ans
         advice = "Ask for a shorter walltime, or start another allocation."
         raise ClusterError(code, "The job does not fit into the allocation: %s." % why, advice)
     if code:
-        raise RequestError(code, "The job is %s." % why, "Ask for fewer processors, or use a larger allocation.")
+        raise RequestError(code, "The job is %s." % why, "Ask for fewer processors, or use a larger one.")
     return {"id": view(directory, queue.add(job))["id"]}, []
 
 
 def _status(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:
     wanted = {number_of(batch_id) for batch_id in request["ids"]}
-    return _listed(queue, directory, [queue.jobs[number] for number in wanted if number in queue.jobs], now), []
+    lost = [_lost(number) for number in wanted if number not in queue.jobs and 0 < number <= queue.unknown_to]
+    return _listed(queue, directory, [queue.jobs[number] for number in wanted if number in queue.jobs] + lost, now), []
+
+
+def _lost(number: int) -> jobs.Job:
+    """A job of which nothing is known since the queue's files were damaged."""
+    return jobs.Job(number, "", "", "", [], 0, 0, 0, state=jobs.ENDED, ending="lost", reason=DAMAGED)
 
 
 def _find(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:
@@ -122,7 +131,7 @@ def _resume(queue: jobs.Queue, directory: str, request: Json, now: float) -> Ans
 
 
 def _does_not_run(error: KeyError) -> RequestError:
-    return RequestError("not_running", "Job %s of the allocation does not run." % error, "See how it has ended.")
+    return RequestError("not_running", "Job %s of the queue does not run." % error, "See how it has ended.")
 
 
 def _capacity(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:
@@ -134,7 +143,7 @@ def _capacity(queue: jobs.Queue, directory: str, request: Json, now: float) -> A
     answer = _listed(queue, directory, shown, now)
     nodes = [[queue.nodes[name], max(0, free)] for name, free in queue.unreserved().items()]
     left_s = None if queue.ends_at is None else max(0, int(queue.ends_at - now))
-    return dict(answer, slots=queue.total, nodes=nodes, left_s=left_s), []
+    return dict(answer, slots=queue.total, nodes=nodes, left_s=left_s, memory=queue.memory), []
 
 
 def _describe(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:

@@ -1,6 +1,7 @@
 """The batch job around this process: its batch system, found from the environment, its nodes and its end."""
 
 import importlib
+import os
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 from koalapy_adapters.batch.protocol import Host
@@ -9,7 +10,6 @@ from koalapy_adapters.errors import BatchError, ClusterError, Result, Unreadable
 # A batch system runs a job where all variables of one of its tuples are set. The innermost job is first.
 _SIGNS = (
     ("allocation", ("KOALA_ALLOCATION_JOB",)),
-    ("local", ("KOALA_LOCAL_JOB",)),
     ("torque", ("PBS_JOBID", "PBS_NODEFILE", "PBS_QUEUE", "PBS_VNODENUM")),
     ("pbs", ("PBS_JOBID", "PBS_NODEFILE")),
     ("sge", ("JOB_ID", "SGE_CELL")),
@@ -25,6 +25,11 @@ class Found(NamedTuple):
     id: str
 
     @property
+    def is_own(self) -> bool:
+        """Return whether there is no batch job: the queue has this machine itself."""
+        return self.batch == "local"
+
+    @property
     def name(self) -> str:
         """A file name for this job."""
         return "%s-%s" % (self.batch, "".join(char if char.isalnum() or char in "._-" else "_" for char in self.id))
@@ -38,6 +43,17 @@ class Outer(NamedTuple):
     environment: Dict[str, str]
     hosts: List[Host]
     ends_s: Optional[float]
+
+
+def own_machine(slots: int) -> Outer:
+    """This machine in the place of a batch job: one node, with so many processors, or all its cores if that is 0."""
+    found, name = own_queue(), os.uname().nodename
+    return Outer(found, _dialect(found.batch), dict(os.environ), [Host(name, slots or os.cpu_count() or 1)], None)
+
+
+def own_queue() -> Found:
+    """The queue of this machine itself."""
+    return Found("local", os.uname().nodename)
 
 
 def find(environment: Mapping[str, str]) -> Found:

@@ -7,11 +7,10 @@ starts its commands. The KCM asks the queue's server by its socket instead, with
 import importlib
 import json
 import os
-from typing import Callable, List, Mapping, Sequence
+from typing import List, Mapping, Sequence
 
-from koalapy_adapters import errors
 from koalapy_adapters.batch import local
-from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Capacity, Host, Launch
+from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Capacity, Launch
 from koalapy_adapters.errors import Result
 from koalapy_adapters.host.node_identity import ALLOCATION_JOB
 from koalapy_adapters.isolation import terms
@@ -33,6 +32,10 @@ hold_argv = local.hold_argv
 release_argv = local.release_argv
 parse_hold = local.parse_hold
 restarts = local.restarts
+status_argv = local.status_argv
+cancel_argv = local.cancel_argv
+batch_id = local.batch_id
+hosts = local.hosts
 
 
 def describe_argv(cluster: BatchSettings) -> Argv:
@@ -58,10 +61,6 @@ def submit_argv(job: BatchJob, path: str) -> Argv:
     return [os.path.join(shared, DIRECTORY, "queue"), "submit", path]
 
 
-def status_argv(batch_ids: Sequence[str]) -> Argv:
-    return [_starter(batch_ids), "status", *batch_ids]
-
-
 def find_argv(cluster: BatchSettings, tag: str) -> Argv:
     return _command(cluster, "find", tag)
 
@@ -70,18 +69,14 @@ def history_argv(cluster: BatchSettings, tag: str, batch_id: str) -> Argv:
     return find_argv(cluster, tag)
 
 
-def cancel_argv(batch_ids: Sequence[str]) -> Argv:
-    return [_starter(batch_ids), "cancel", *batch_ids]
-
-
 def suspend_argv(batch_id: str) -> Argv:
     """The command that stops a job's program, so that its processors are free for other jobs."""
-    return [_starter([batch_id]), "suspend", batch_id]
+    return [local.starter([batch_id]), "suspend", batch_id]
 
 
 def resume_argv(batch_id: str) -> Argv:
     """The command that lets a job's program go on, as soon as the processors on its nodes are free."""
-    return [_starter([batch_id]), "resume", batch_id]
+    return [local.starter([batch_id]), "resume", batch_id]
 
 
 def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
@@ -113,27 +108,13 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
     )
 
 
-def batch_id(environment: Mapping[str, str]) -> str:
-    return environment.get(ALLOCATION_JOB, "")
-
-
-def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Host]:
-    """The nodes of the job, from KOALA_ALLOCATION_HOSTS: `node1:4,node2:2`. Raises UnreadableError if it is none."""
-    try:
-        shares = [entry.rpartition(":") for entry in environment["KOALA_ALLOCATION_HOSTS"].split(",")]
-        return [Host(name, int(processors)) for name, _, processors in shares]
-    except (KeyError, ValueError) as error:
-        message = "This is not a job of an allocation (%s)." % error
-        raise errors.UnreadableError("not_in_a_job", message, "Submit it to the allocation's queue.") from error
-
-
 def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) -> List[Launch]:
     """The commands of the batch system around the allocation, with that batch job's variables.
 
     An agent finds the job's id in its environment: the variables of the batch job around it count for nothing then.
     """
     outer = importlib.import_module("koalapy_adapters.batch." + environment["KOALA_ALLOCATION_BATCH"])
-    around = json.loads(environment["KOALA_ALLOCATION_AROUND"])
+    around = json.loads(environment.get("KOALA_ALLOCATION_AROUND", "{}"))  # a job of one node needs none
     job = "%s=%s" % (ALLOCATION_JOB, environment[ALLOCATION_JOB])
     isolation = terms.asked(environment)
     walls = ["%s=%s" % each for each in sorted(isolation.variables().items())] if isolation is not None else []
@@ -147,8 +128,8 @@ def _command(cluster: BatchSettings, *words: str) -> Argv:
     return [*cluster.command, "allocation", os.path.join(cluster.directory, DIRECTORY), *words]
 
 
-def _starter(batch_ids: Sequence[str]) -> str:
-    return os.path.join(os.path.dirname(batch_ids[0].partition("@")[2]), "queue")
+def own_slots(cluster: BatchSettings) -> None:
+    """Return None: the queue is that of a batch job."""
 
 
 def _counted(sizes: List[int]) -> List[List[int]]:

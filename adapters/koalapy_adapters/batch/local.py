@@ -1,8 +1,8 @@
-"""The dialect of the embedded local queue (`koalapy_adapters.localqueue`): its commands and their JSON answers.
+"""The dialect of the queue of a machine itself (`koalapy_adapters.allocation`): its commands and their JSON answers.
 
-A batch id is NUMBER@DIRECTORY. DIRECTORY is the queue's own directory in the shared directory, with an executable
-`queue` that starts its commands. Ids alone therefore suffice to ask about a job. Every command that knows the cluster
-(describe, capacity, find) creates the executable; a KCM begins with one of them.
+A batch id is NUMBER@DIRECTORY, where DIRECTORY is the queue's own in SHARED/local-queue. An executable `queue` there
+starts its commands; the command `describe` creates it, and a KCM begins with that one. The KCM asks the queue's server
+by its socket instead, without a process for each command.
 """
 
 import json
@@ -32,6 +32,7 @@ from koalapy_adapters.batch.protocol import (
 )
 from koalapy_adapters.batch.text import exec_line, is_tag, native_lines, one_line
 from koalapy_adapters.errors import Result
+from koalapy_adapters.host.node_identity import ALLOCATION_JOB
 
 NAME = "local"
 
@@ -49,7 +50,8 @@ _WHOSE = {
     "cluster": errors.ClusterError,
     "request": errors.RequestError,
 }
-_DIRECTORY = "local-queue"
+DIRECTORY = "local-queue"
+HAS_QUEUE_SERVER = True  # see koalapy_adapters.kcm.execution.queue_requests
 
 
 def describe_argv(cluster: BatchSettings) -> Argv:
@@ -85,7 +87,7 @@ def script(job: BatchJob, more: Sequence[str] = ()) -> str:
 def submit_argv(job: BatchJob, path: str) -> Argv:
     """The submit command. The attempt's directory is SHARED/INSTANCE/TAG, and that of the queue SHARED/local-queue."""
     shared = os.path.dirname(os.path.dirname(job.directory))
-    return [os.path.join(shared, _DIRECTORY, "queue"), "submit", path]
+    return [os.path.join(shared, DIRECTORY, "queue"), "submit", path]
 
 
 def parse_submit(result: Result) -> str:
@@ -93,7 +95,7 @@ def parse_submit(result: Result) -> str:
 
 
 def status_argv(batch_ids: Sequence[str]) -> Argv:
-    return [_starter(batch_ids), "status", *batch_ids]
+    return [starter(batch_ids), "status", *batch_ids]
 
 
 def parse_status(result: Result) -> Dict[str, JobStatus]:
@@ -121,7 +123,7 @@ def parse_history(result: Result, tag: str) -> Optional[JobStatus]:
 
 
 def cancel_argv(batch_ids: Sequence[str]) -> Argv:
-    return [_starter(batch_ids), "cancel", *batch_ids]
+    return [starter(batch_ids), "cancel", *batch_ids]
 
 
 def parse_cancel(result: Result) -> None:
@@ -179,7 +181,7 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
 
 
 def batch_id(environment: Mapping[str, str]) -> str:
-    return environment.get("KOALA_LOCAL_JOB", "")
+    return environment.get(ALLOCATION_JOB, "")
 
 
 def restarts(environment: Mapping[str, str]) -> int:
@@ -188,16 +190,13 @@ def restarts(environment: Mapping[str, str]) -> int:
 
 
 def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Host]:
-    """The node of the job, from KOALA_LOCAL_HOST and KOALA_LOCAL_PROCESSORS.
-
-    Raises UnreadableError if one of them is missing, or the second is no number.
-    """
+    """The nodes of the job, from KOALA_ALLOCATION_HOSTS: `node1:4,node2:2`. Raises UnreadableError if it is none."""
     try:
-        return [Host(environment["KOALA_LOCAL_HOST"], int(environment["KOALA_LOCAL_PROCESSORS"]))]
+        shares = [entry.rpartition(":") for entry in environment["KOALA_ALLOCATION_HOSTS"].split(",")]
+        return [Host(name, int(processors)) for name, _, processors in shares]
     except (KeyError, ValueError) as error:
-        raise errors.UnreadableError(
-            "not_in_a_job", "This is not a job of the local queue (%s)." % error, "Start it with local-queue submit."
-        ) from error
+        message = "This is not a job of an embedded queue (%s)." % error
+        raise errors.UnreadableError("not_in_a_job", message, "Submit it to the queue.") from error
 
 
 def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) -> List[Launch]:
@@ -205,15 +204,19 @@ def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) ->
     return []
 
 
+def own_slots(cluster: BatchSettings) -> Optional[int]:
+    """The processors of the machine's own queue; 0: as many as before, at first all of the machine."""
+    return cluster.slots or 0
+
+
+def starter(batch_ids: Sequence[str]) -> str:
+    """The path of the executable that starts the commands of these jobs' queues."""
+    return os.path.join(os.path.dirname(batch_ids[0].partition("@")[2]), "queue")
+
+
 def _command(cluster: BatchSettings, *words: str) -> Argv:
-    options = ["--directory", os.path.join(cluster.directory, _DIRECTORY), "--command", json.dumps(cluster.command)]
-    if cluster.slots is not None:
-        options += ["--slots", str(cluster.slots)]
-    return [*cluster.command, "local-queue", *options, *words]
-
-
-def _starter(batch_ids: Sequence[str]) -> str:
-    return os.path.join(batch_ids[0].partition("@")[2], "queue")
+    place = os.path.join(cluster.directory, DIRECTORY)
+    return [*cluster.command, "allocation", place, "--slots", str(own_slots(cluster)), *words]
 
 
 def _answer(result: Result) -> Dict[str, Any]:
@@ -223,7 +226,7 @@ def _answer(result: Result) -> Dict[str, Any]:
     if there is no such document.
     """
     if result.exit_status is None:
-        raise errors.TransientError("batch_timeout", "The local queue did not answer in time.", "", result)
+        raise errors.TransientError("batch_timeout", "The queue did not answer in time.", "", result)
     try:
         answer = json.loads(result.stdout)
         error = answer.get("error")
@@ -267,7 +270,7 @@ def unreadable(result: Result) -> errors.BatchError:
     """The error for an answer that cannot be read."""
     return errors.UnreadableError(
         "unreadable",
-        "The local queue answered what cannot be read: %s." % (result.words or "nothing"),
+        "The queue answered what cannot be read: %s." % (result.words or "nothing"),
         "Look whether its directory and its python3 are still there.",
         result,
     )

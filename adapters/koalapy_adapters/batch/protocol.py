@@ -191,6 +191,7 @@ class Dialect:
       id in `environment`, what `hosts` and `launch` need, and when it ends (Surrounding). It raises ClusterError for a
       job that has ended.
     - `HAS_QUEUE_SERVER`: true if its commands are requests to a server of koalapy (`kcm/execution/queue_requests.py`).
+      Then there are `DIRECTORY`, the place of its queues in the shared directory, and `own_slots(cluster)`.
     - `FREES_WHEN_SUSPENDED`: true if another job can have the processors of a suspended one. Then there are
       `suspend_argv(batch_id)` and `resume_argv(batch_id)`, for the job's owner, and `parse_suspend(result)` of either.
       A job that is suspended or runs already is no error; one that waits or has ended is.

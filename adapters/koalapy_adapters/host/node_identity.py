@@ -15,7 +15,6 @@ BATCH_PREFIXES = (
     "FLUX_",
     "OAR_",
     "COBALT_",
-    "KOALA_LOCAL_",
 )
 GPU_PREFIXES = ("CUDA_VISIBLE_", "ROCR_VISIBLE_", "ZE_AFFINITY_", "GPU_DEVICE_")
 # Inside a job of an allocation the variables of the batch job around it count for nothing.
@@ -63,7 +62,7 @@ def localized(captured: Mapping[str, str], own: Mapping[str, str]) -> Dict[str, 
 
 def own_names() -> List[str]:
     """The names by which the batch system may know this node. Its own variable is first: nodes may share a machine."""
-    named = [os.environ.get(name, "") for name in ("KOALA_ALLOCATION_NODE", "SLURMD_NODENAME", "KOALA_LOCAL_HOST")]
+    named = [os.environ.get(name, "") for name in ("KOALA_ALLOCATION_NODE", "SLURMD_NODENAME")]
     return [name for name in [*named, os.uname().nodename, os.environ.get("HOSTNAME", "")] if name]
 
 

@@ -4,7 +4,6 @@ import asyncio
 import os
 from typing import Any, Callable, List, Optional, Union
 
-from koalapy_adapters.batch import allocation
 from koalapy_adapters.batch.protocol import Description
 from koalapy_adapters.clock import now
 from koalapy_adapters.errors import BatchError, ClusterError
@@ -68,7 +67,8 @@ class KcmContext:
         self._drmaa = _drmaa(self.config, dialect, cluster.command, notify)
         self.batch = BatchSystem(dialect, cluster, self._drmaa, keeps=True)
         if getattr(dialect, "HAS_QUEUE_SERVER", False):
-            watch(os.path.join(shared, allocation.DIRECTORY), _posted(lambda: notify(Woken())))
+            place, slots = os.path.join(shared, dialect.DIRECTORY), dialect.own_slots(cluster)
+            watch(place, slots, _posted(lambda: notify(Woken())))
         operations = Operations(self.config, self.batch, self._directories, now)
         self.executor = ActionExecutor(operations)
         self._server = self._file_relay_server() if self.config.relay == FILES else None

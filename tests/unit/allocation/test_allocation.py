@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koalapy_adapters.allocation import client, jobs, journal, node, requests, surroundings
+from koalapy_adapters.allocation import client, first_process, jobs, journal, requests, script, surroundings
 from koalapy_adapters.batch import allocation, slurm_launch
 from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Host
 from koalapy_adapters.errors import ClusterError, RequestError, Result, TransientError, UnreadableError
@@ -153,8 +153,8 @@ def test_ended_jobs_are_forgotten_after_a_while_and_ids_go_on() -> None:
         ({"JOB_ID": "2488", "SGE_CELL": "default"}, "sge-2488"),
         ({"PBS_JOBID": "7.server", "PBS_NODEFILE": "/var/f"}, "pbs-7.server"),
         (
-            {"KOALA_LOCAL_JOB": "3@/home/me/.koala/local-queue", "SLURM_JOB_ID": "12"},
-            "local-3__home_me_.koala_local-queue",
+            {"KOALA_ALLOCATION_JOB": "3@/home/me/.koala/local-queue/local-h", "SLURM_JOB_ID": "12"},
+            "allocation-3__home_me_.koala_local-queue_local-h",
         ),
     ],
 )
@@ -234,7 +234,7 @@ def test_node_agents_are_launched_by_the_batch_system_around() -> None:
 
 
 def test_outside_its_jobs_there_are_no_hosts() -> None:
-    with pytest.raises(UnreadableError, match="not a job of an allocation"):
+    with pytest.raises(UnreadableError, match="not a job of an embedded queue"):
         allocation.hosts({}, lambda path: "")
 
 
@@ -258,7 +258,7 @@ def test_programs_of_a_killed_node_server_are_ended_and_no_others(tmp_path: Path
 
     left, other = program(str(tmp_path)), program(f"{tmp_path}-other")
     try:
-        node.end_programs_of(str(tmp_path))
+        first_process.end_programs_of(str(tmp_path))
         assert left.wait(10) == -signal.SIGKILL
         assert other.poll() is None
     finally:
@@ -348,10 +348,8 @@ def test_a_server_on_another_host_is_not_doubled(tmp_path: Path) -> None:
 
 
 def test_wishes_that_an_allocation_cannot_grant_are_refused() -> None:
-    from koalapy_adapters.localqueue import script
-
-    with pytest.raises(RequestError, match="The allocation has no whole nodes to give away"):
-        script.directives(allocation.script(BATCH._replace(exclusive=True)), "The allocation")
+    with pytest.raises(RequestError, match="The queue has no whole nodes to give away"):
+        script.directives(allocation.script(BATCH._replace(exclusive=True)))
 
 
 # ---- suspended jobs
@@ -405,6 +403,25 @@ def test_the_walltime_of_a_suspended_job_stands_still() -> None:
     made.go_on(1004.0)
     assert made.due(1009.0) == []
     assert [each.number for each in made.due(1010.0)] == [15]
+
+
+def test_the_walltime_of_a_job_does_not_count_the_sleep_of_its_machine() -> None:
+    made = queue()
+    made.add(job(walltime_s=10))
+    made.start(0.0)
+    made.slept(3600.0)
+    assert made.due(3609.0) == []
+    assert [each.number for each in made.due(3610.0)] == [15]
+
+
+def test_a_queue_that_gets_more_processors_starts_what_waits() -> None:
+    made = queue()
+    made.add(job(4))
+    made.add(job(5))
+    made.resize("n1", 2)
+    assert (made.total, started(made)) == (6, [[["n2", 4]]])
+    made.resize("n1", 5)
+    assert started(made) == [[["n1", 5]]]
 
 
 def test_a_suspended_job_that_is_cancelled_ends_and_frees_nothing_twice() -> None:

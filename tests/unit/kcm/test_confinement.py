@@ -138,7 +138,7 @@ def test_no_queue_is_asked_or_started_where_a_batch_id_points(tmp_path: Path) ->
     for batch_id in (f"1@{made}", f"1@{place}/../abcde/{TAG}/work/slurm-2", f"1@{place}/.."):
         assert asked.run(["status", batch_id]) == {"jobs": []}
         assert asked.run(["cancel", batch_id]) == {}
-    run = requester(["false"], str(place))
+    run = requester(["false"], str(place), None)
     ran = run([f"{made.parent}/queue", "status", f"1@{made}"], 1.0, None)
     assert json.loads(ran.result.stdout) == {"jobs": []}
     assert sorted(made.iterdir()) == before

@@ -128,7 +128,7 @@ def test_one_whose_nodes_do_not_have_the_shared_directory_fails_with_the_reason(
     before = yaml.safe_load(idle.grid_file.read_text())
     shared, python = idle.root / "other", idle.root / "python"
     hidden = f"unshare -rm /bin/sh -c 'mount -t tmpfs none {shared} && exec python3 \"$@\"' python3"
-    python.write_text(f'#!/bin/sh\n[ -z "$KOALA_LOCAL_JOB" ] || exec {hidden} "$@"\nexec python3 "$@"\n')
+    python.write_text(f'#!/bin/sh\n[ -z "$KOALA_ALLOCATION_JOB" ] || exec {hidden} "$@"\nexec python3 "$@"\n')
     python.chmod(0o755)
     other = SHORT | {"slots": 2, "shared": str(shared), "python": str(python)}
     idle.write_grid(before | {"clusters": before["clusters"] | {"other": other}, "retries": {"submission": 0}})
@@ -193,7 +193,7 @@ def test_one_whose_time_is_over_early_is_reported_and_its_job_runs_again_elsewhe
     idle.until(lambda: not pilots(idle))
     (over,) = [each for each in pilots(idle, "--all") if each["name"] == pilot]
     assert (over["state"], "was killed: exit status 143" in over["reason"]) == ("failed", True)
-    idle.until(lambda: not [each for each in idle.processes() if b"allocation" in b" ".join(words_of(each))])
+    idle.until(lambda: not [each for each in idle.processes() if b"/allocations/" in b" ".join(words_of(each))])
 
 
 def process_of(words: str) -> int:

@@ -86,7 +86,7 @@ def test_jobs_run_there_also_with_components_elsewhere_and_over_a_killed_koalad(
     assert not list((grid.root / "delft").rglob("kept"))
     refused = grid("submit", grid.write("late.yaml", {"components": [sh("exit 0", pilot)]}))
     refused.refused(2, pilot)
-    grid.until(lambda: not [each for each in grid.processes() if b"allocation" in cmdline(each)])
+    grid.until(lambda: not [each for each in grid.processes() if b"/allocations/" in cmdline(each)])
 
 
 def test_a_job_has_what_is_left_of_the_pilot_that_it_names_and_fails_if_it_needs_more(grid: Any) -> None:
@@ -189,7 +189,7 @@ def test_one_whose_wrapper_alone_is_killed_takes_nothing_with_it_for_good(grid: 
     grid.until(lambda: not listed(grid))
     (ended,) = [each for each in grid("pilots", "--all", "--json").document["pilots"] if each["name"] == pilot]
     assert (ended["state"], bool(ended["reason"])) == ("failed", True)
-    grid.until(lambda: not [each for each in grid.processes() if b"allocation" in cmdline(each)])
+    grid.until(lambda: not [each for each in grid.processes() if b"/allocations/" in cmdline(each)])
     grid("cluster", "resume", "delft")
 
 

@@ -78,7 +78,7 @@ def test_damaged_jobs_are_held_and_all_others_go_on(
     assert fresh.end(fresh.submit(shell("true")))["state"] == "done"
     assert fresh.ids() == [5, 6]
     for job in jobs:
-        assert processes(f"KOALA_LOCAL_JOB={components[job]['batch_id']}".encode())
+        assert processes(f"KOALA_ALLOCATION_JOB={components[job]['batch_id']}".encode())
 
     fresh("repair").refused(1, "is in use by process", "koala down")
     assert fresh("down").status == 0

@@ -255,7 +255,7 @@ def test_a_setup_line_that_ends_the_shell_fails_the_attempt(world: Any) -> None:
 
 def test_an_attempt_on_too_small_an_allocation_fails(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("echo ran", processors=4)
-    attempt.start(KOALA_LOCAL_PROCESSORS="3")
+    attempt.start(KOALA_ALLOCATION_HOSTS="here:3")
     ended = relay.report(attempt, "ended")
     attempt.wait()
     assert (ended["ending"], ended["error"]["code"]) == ("failed", "allocation_too_small")

@@ -183,7 +183,7 @@ def test_wrong_arguments_print_the_usage(world: Any, argv: list[str]) -> None:
 
 def test_the_exit_record_is_a_wrapper_report(world: Any) -> None:
     relay, attempt = world.relay(), world.attempt("exit 5", processors=1)
-    attempt.start(KOALA_LOCAL_JOB="3@/queue")
+    attempt.start(KOALA_ALLOCATION_JOB="3@/queue")
     relay.release(attempt)
     attempt.wait()
     record = json.loads((attempt.path / "record.json").read_text())

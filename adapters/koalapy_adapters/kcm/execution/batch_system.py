@@ -251,7 +251,9 @@ class BatchSystem:
 
 def _runner(dialect: Any, cluster: BatchSettings) -> Callable[[List[str], float, Optional[Handle]], Ran]:
     if getattr(dialect, "HAS_QUEUE_SERVER", False):
-        return requester(cluster.command, os.path.join(cluster.directory, dialect.DIRECTORY))
+        return requester(
+            cluster.command, os.path.join(cluster.directory, dialect.DIRECTORY), dialect.own_slots(cluster)
+        )
     return run
 
 

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,11 +62,19 @@ class Queue:
     def directory(self, number: int) -> Path:
         return self.shared / "inst" / f"k{number:014d}"
 
-    def state(self) -> dict[str, Any]:
-        return dict(json.loads((self.shared / "local-queue/queue.json").read_text()))
+    @property
+    def files(self) -> Path:
+        return self.shared / "local-queue" / f"local-{os.uname().nodename}"
 
     def keeper(self, number: int) -> int:
-        return int(next(job["keeper"] for job in self.state()["jobs"] if job["id"] == number))
+        return int(json.loads((self.files / "runs" / str(number)).read_text().splitlines()[0])[1])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The changes in the journal."""
+        return [row for line in (self.files / "jobs.jsonl").read_text().splitlines() if (row := json.loads(line))]
+
+    def server(self) -> int:
+        return int(json.loads((self.files / "server.json").read_text())["pid"])
 
 
 def run(argv: list[str]) -> Result:
@@ -76,7 +85,7 @@ def run(argv: list[str]) -> Result:
 @pytest.fixture
 def queue(tmp_path: Path, pushed: Path, processes: Callable[[bytes], list[int]]) -> Iterator[Queue]:
     yield (made := Queue(tmp_path, [sys.executable, "-I", "-S", str(pushed)], slots=4))
-    for pid in processes(f"@{made.shared}/local-queue".encode()):
+    for pid in [*processes(f"@{made.shared}/local-queue".encode()), *processes(f"{made.shared}/local-queue".encode())]:
         with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
             os.kill(pid, signal.SIGKILL)
 
@@ -146,7 +155,7 @@ def test_slots_are_given_first_come_first_served(queue: Queue, await_that: Await
         (queue.directory(number) / "go").touch()
     for batch_id in ids:
         assert ended(queue, batch_id, await_that).exit_status == 0
-    assert (queue.capacity().idle, set(queue.capacity().statuses)) == (4, set(ids))
+    assert queue.capacity().idle == 4
 
 
 def test_the_lowest_are_behind_all_others(queue: Queue, await_that: Await) -> None:
@@ -182,7 +191,7 @@ def test_a_cancel_ends_the_whole_tree(queue: Queue, await_that: Await, processes
     status = ended(queue, batch_id, await_that)
     assert (status.ending, status.exit_status) == ("cancelled", 9)
     assert "stopped" in (queue.directory(1) / "batch.out").read_text()
-    assert processes(f"KOALA_LOCAL_JOB={batch_id}".encode()) == []
+    assert processes(f"KOALA_ALLOCATION_JOB={batch_id}".encode()) == []
 
 
 def test_a_queued_job_is_cancelled_without_having_run(queue: Queue) -> None:
@@ -203,7 +212,7 @@ def test_what_a_job_leaves_behind_is_ended(
 ) -> None:
     batch_id = queue.submit("(setsid sleep 600 </dev/null >/dev/null 2>&1 &); exit 0")
     assert ended(queue, batch_id, await_that).ending == "exited"
-    assert processes(f"KOALA_LOCAL_JOB={batch_id}".encode()) == []
+    assert processes(f"KOALA_ALLOCATION_JOB={batch_id}".encode()) == []
 
 
 def test_when_a_keeper_is_killed_its_job_is_lost_honestly(
@@ -214,7 +223,7 @@ def test_when_a_keeper_is_killed_its_job_is_lost_honestly(
     kill(queue.keeper(1))
     status = queue.status(first)
     assert (status.state, status.ending, status.exit_status) == ("ended", "lost", None)
-    await_that(lambda: not processes(f"KOALA_LOCAL_JOB={first}".encode()))
+    await_that(lambda: not processes(f"KOALA_ALLOCATION_JOB={first}".encode()))
     assert ended(queue, second, await_that).exit_status == 0
 
 
@@ -244,31 +253,73 @@ def test_jobs_outlive_whoever_submitted_them(queue: Queue, await_that: Await) ->
     assert ended(queue, batch_id, await_that).exit_status == 4
 
 
-def test_a_job_whose_keeper_never_got_its_order_to_start_did_not_run(queue: Queue, tmp_path: Path) -> None:
-    """The submitting command dies between writing the state and its word: the job is lost, not run twice."""
-    state = queue.state()
-    state["jobs"] = [dict(_job(tmp_path), keeper=0)]
-    (tmp_path / "local-queue/queue.json").write_text(json.dumps(state))
-    found = queue.find(1)
-    assert found is not None
-    assert (found.state, found.ending) == ("ended", "lost")
+def test_a_killed_server_loses_no_job_and_starts_none_twice(queue: Queue, await_that: Await) -> None:
+    """Jobs that ran go on and end, also while there is no server; those that waited start after them."""
+    first = queue.submit("echo >>began; while [ ! -e go ]; do sleep 0.01; done; exit 4", 3)
+    second = queue.submit("echo >>began; while [ ! -e go ]; do sleep 0.01; done; exit 5")
+    third = queue.submit("echo >>began; exit 6")
+    await_that(lambda: all((queue.directory(number) / "began").exists() for number in (1, 2)))
+    kill(queue.server())
+    (queue.directory(2) / "go").touch()
+    await_that(lambda: b"\n5 0" in (queue.files / "runs/2").read_bytes())
+    assert [queue.status(each).state for each in (first, second)] == ["running", "ended"]
+    assert ended(queue, third, await_that).exit_status == 6
+    kill(queue.server())
+    queue.cancel(first)
+    assert (ended(queue, first, await_that).ending, queue.status(second).exit_status) == ("cancelled", 5)
+    assert [(queue.directory(number) / "began").read_text() for number in (1, 2, 3)] == ["\n"] * 3
+    assert list((queue.files / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.002, 0.005, 0.01, 0.02])
+def test_a_server_killed_at_any_instant_loses_no_job(queue: Queue, await_that: Await, wait: float) -> None:
+    ids = [queue.submit(f"echo {number} >>../ran", 2) for number in range(6)]
+    for _ in range(3):
+        server = queue.server()
+        time.sleep(wait)
+        kill(server)
+        queue.capacity()
+    for batch_id in ids:
+        assert ended(queue, batch_id, await_that).exit_status == 0
+    assert sorted((queue.shared / "inst/ran").read_text().split()) == [str(number) for number in range(6)]
+
+
+def test_a_job_whose_server_was_killed_just_before_its_start_is_started(queue: Queue, await_that: Await) -> None:
+    batch_id = queue.submit("echo >>began; sleep 600", 4)
+    await_that((queue.directory(1) / "began").exists)
+    second = queue.submit("echo >>began")
+    kill(queue.server())
+    row = {**queue.rows()[-1], "state": "running", "hosts": [[os.uname().nodename, 1]], "started_at": 1.0}
+    with (queue.files / "jobs.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    queue.cancel(batch_id)
+    assert ended(queue, second, await_that).exit_status == 0
+    assert (queue.directory(2) / "began").read_text() == "\n"
+
+
+def test_a_server_without_work_leaves_and_comes_back(queue: Queue, await_that: Await) -> None:
+    batch_id = queue.submit("exit 3")
+    assert ended(queue, batch_id, await_that).exit_status == 3
+    before = queue.server()
+    os.kill(before, signal.SIGTERM)
+    await_that(lambda: not Path(f"/proc/{before}").exists())
+    assert queue.status(batch_id).exit_status == 3
+    assert queue.capacity().total == 4
+    assert queue.server() != before
 
 
 # ---- its files
 
 
-def queue_file(queue: Queue, name: str = "queue.json") -> Path:
-    return queue.shared / "local-queue" / name
-
-
 def damage(queue: Queue, how: str) -> None:
-    for name in ["queue.json"] if how.endswith("alone") else ["queue.json", "queue.json.copy"]:
-        file = queue_file(queue, name)
+    """Damage the files of the queue, whose server was killed."""
+    kill(queue.server())
+    other = "{}\n" + "".join(json.dumps({**row, "processors": "four"}) + "\n" for row in queue.rows())
+    for name in ["jobs.jsonl"] if how.endswith("alone") else ["jobs.jsonl", "jobs.copy.jsonl"]:
+        file = queue.files / name
         whole = file.read_bytes()
-        other = json.loads(whole)
-        other["jobs"] = [{**job, "processors": "four"} for job in other["jobs"]]
         texts = {"empty": b"", "cut": whole[: len(whole) // 2], "zeros": b"\0" * len(whole), "a list": b"[1]"}
-        file.write_bytes(texts.get(how.partition(" alone")[0], json.dumps(other).encode()))
+        file.write_bytes(texts.get(how.partition(" alone")[0], other.encode()))
 
 
 @pytest.mark.parametrize("how", ["empty alone", "cut alone", "zeros alone", "wrong type alone"])
@@ -295,7 +346,7 @@ def test_of_a_lost_state_what_runs_goes_on_and_nothing_runs_twice(queue: Queue, 
     assert (found.state, found.ending) == ("ended", "lost")
     assert queue.status(first).state == "running"
     assert queue.find(1) is not None
-    assert queue_file(queue, "queue.json.damaged").exists()
+    assert (queue.files / "jobs.damaged.jsonl").exists()
     third = queue.submit("exit 6")
     assert int(third.partition("@")[0]) > 100_000
     (queue.directory(1) / "go").touch()
@@ -314,54 +365,47 @@ def test_a_lost_state_whose_jobs_lost_their_keepers_too_ends_what_is_left(
     damage(queue, "empty")
     kill(keeper)
     assert queue.status(first).ending == "lost"
-    await_that(lambda: not processes(f"KOALA_LOCAL_JOB={first}".encode()))
+    await_that(lambda: not processes(f"KOALA_ALLOCATION_JOB={first}".encode()))
 
 
-def test_a_line_that_was_cut_off_hides_no_other_of_the_history(queue: Queue, await_that: Await) -> None:
-    first = queue.submit("exit 3")
-    ended(queue, first, await_that)
-    state = queue.state()
-    (job,) = state["jobs"]
-    for name in ("queue.json", "queue.json.copy"):
-        queue_file(queue, name).write_text(json.dumps({**state, "jobs": []}))
-    line = json.dumps(job)
-    queue_file(queue, "ended.jsonl").write_text(f"{line}\n{line[:-9]}\n")
-    found = queue.find(1)
-    assert found is not None
-    assert found.exit_status == 3
-
-
-def test_what_a_command_prints_is_on_disk_before_it_prints_it(queue: Queue, tmp_path: Path) -> None:
-    """Each file is flushed before its name is moved to it, and so is the directory after."""
+def test_what_a_command_prints_is_on_disk_before_it_prints_it(queue: Queue, tmp_path: Path, await_that: Await) -> None:
+    """Both journals are flushed before the answer, and the record of a start before the job runs."""
     need("strace")
-    job = queue.job("true")
-    path = Path(job.directory, "script")
-    path.write_text(local.script(job))
     trace = tmp_path / "trace"
-    calls = "trace=openat,fsync,rename,renameat,renameat2"
-    run(["strace", "-y", "-e", calls, "-o", str(trace), *local.submit_argv(job, str(path))])
-    place = f"{tmp_path}/local-queue"
-    reported = [
-        line for line in trace.read_text().splitlines() if place in line and ("fsync" in line or "rename" in line)
-    ]
-    steps = [
-        f"{line.partition('(')[0]} {line.partition(place)[2].partition('>')[0].split(chr(34))[0]}" for line in reported
-    ]
-    for name in ("1.script", "queue.json.copy", "queue.json"):
-        at = steps.index(f"rename /.{name}.new")
-        assert steps[at - 1] == f"fsync /.{name}.new", steps
-        assert steps[at + 1] == "fsync ", steps
+    server = queue.server()
+    calls = ["-f", "-y", "-e", "trace=write,fsync,linkat,link,execve,sendto", "-o", str(trace), "-p", str(server)]
+    tracer = subprocess.Popen(["strace", *calls], stderr=subprocess.PIPE)
+    assert tracer.stderr is not None
+    tracer.stderr.readline()
+    queue.submit("exec true")
+    await_that(lambda: "execve" in trace.read_text())
+    tracer.terminate()
+    tracer.wait()
+    tracer.stderr.close()
+    steps = [line.partition(" ")[2].strip() for line in trace.read_text().splitlines()]
+
+    def at(*words: str) -> int:
+        return next(place for place, step in enumerate(steps) if all(word in step for word in words))
+
+    answered = at("sendto(", "id")
+    for name in ("jobs.jsonl", "jobs.copy.jsonl"):
+        assert at("write(", name) < at("fsync", name) < answered, steps
+    assert at("fsync", "runs/1.") < at("link", "runs/1") < at("fsync", "runs>") < at("execve"), steps
 
 
-def test_after_a_reboot_what_ran_is_lost(queue: Queue, tmp_path: Path) -> None:
-    """Even if another process has the keeper's id and start time by now."""
-    state = queue.state()
+def test_after_a_restart_of_the_machine_what_ran_is_lost_and_what_waited_runs(queue: Queue, await_that: Await) -> None:
+    """Even if another process has the keeper's pid and start by now."""
+    first, second = queue.submit("echo >began; sleep 600", 4), queue.submit("echo >ran")
+    await_that((queue.directory(1) / "began").exists)
+    keeper = queue.keeper(1)
+    kill(queue.server())
+    run = queue.files / "runs/1"
+    row, _, _, boot = json.loads(run.read_text())
     start = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    state.update(boot="another", jobs=[dict(_job(tmp_path), keeper=os.getpid(), keeper_start=start)])
-    (tmp_path / "local-queue/queue.json").write_text(json.dumps(state))
-    found = queue.find(1)
-    assert found is not None
-    assert found.ending == "lost"
+    run.write_text(json.dumps([row, os.getpid(), start, boot[::-1]]) + "\n")
+    kill(keeper)
+    assert queue.status(first).ending == "lost"
+    assert ended(queue, second, await_that).exit_status == 0
 
 
 def test_many_at_once_are_all_kept(queue: Queue, await_that: Await) -> None:
@@ -388,14 +432,16 @@ def test_two_directories_are_two_queues(queue: Queue, tmp_path: Path, await_that
     assert local.parse_status(run(local.status_argv([free]))).keys() == {free}
 
 
-def test_a_job_is_found_by_its_tag_long_after_it_left(queue: Queue, await_that: Await, tmp_path: Path) -> None:
+def test_a_job_is_found_by_its_tag_long_after_it_left(queue: Queue, await_that: Await) -> None:
+    """Also if a crash has cut off the line of another one."""
     batch_id = queue.submit("exit 5")
     ended(queue, batch_id, await_that)
-    state = queue.state()
-    for job in state["jobs"]:
-        job["ended_at"] -= 3600 * 1_000_000
-    (tmp_path / "local-queue/queue.json").write_text(json.dumps(state))
-    assert queue.capacity().statuses == {}
+    kill(queue.server())
+    rows = [{**row, "ended_at": row["ended_at"] and row["ended_at"] - 3600} for row in queue.rows()]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (queue.files / "jobs.jsonl").write_text("{}\n" + text)
+    (queue.files / "jobs.copy.jsonl").write_text("{}\n" + text + text[:99])
+    await_that(lambda: queue.capacity().statuses == {})
     found = queue.find(1)
     assert found is not None
     assert (found.batch_id, found.exit_status) == (batch_id, 5)
@@ -403,7 +449,7 @@ def test_a_job_is_found_by_its_tag_long_after_it_left(queue: Queue, await_that: 
 
 
 def test_more_than_there_are_slots_is_refused(queue: Queue) -> None:
-    with pytest.raises(errors.RequestError, match="5 processors, and the local queue has 4") as caught:
+    with pytest.raises(errors.RequestError, match="larger than the 4 processors") as caught:
         queue.submit("true", 5)
     assert caught.value.code == "too_many_processors"
     assert queue.capacity().pending == []
@@ -435,10 +481,10 @@ def test_a_directory_that_is_gone_ends_the_job_and_not_the_queue(queue: Queue, a
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["submit"], ["--directory", "/tmp"], ["--directory", "/tmp/x", "dance"], ["--slots", "many", "status"]],
+    [[], ["submit"], ["/tmp"], ["/tmp/x", "dance"], ["/tmp/x", "--slots", "many", "status"]],
 )
 def test_called_badly_it_prints_its_usage(queue: Queue, words: list[str]) -> None:
-    result = run([*queue.cluster.command, "local-queue", *words])
+    result = run([*queue.cluster.command, "allocation", *words])
     assert result.exit_status == 2
     assert "usage" in result.stderr
 
@@ -471,25 +517,11 @@ def test_a_refusal_is_reported_in_its_words_and_not_as_a_document() -> None:
     error = {
         "code": "lacked",
         "whose": "request",
-        "message": "The local queue has no queues.",
+        "message": "The queue has no queues.",
         "advice": "Leave it out.",
     }
     with pytest.raises(errors.RequestError) as caught:
-        local.parse_submit(Result(["local-queue"], 1, json.dumps({"error": error}) + "\n", ""))
-    assert (caught.value.message, caught.value.advice) == ("The local queue has no queues.", "Leave it out.")
+        local.parse_submit(Result(["allocation"], 1, json.dumps({"error": error}) + "\n", ""))
+    assert (caught.value.message, caught.value.advice) == ("The queue has no queues.", "Leave it out.")
     assert caught.value.result is not None
     assert (caught.value.result.exit_status, caught.value.result.words) == (1, "")
-
-
-def _job(directory: Path) -> dict[str, Any]:
-    return {
-        "id": 1,
-        "name": "k00000000000001",
-        "directory": str(directory),
-        "output": str(directory / "out"),
-        "processors": 1,
-        "walltime_s": 60,
-        "submitted_at": 1,
-        "state": "running",
-        "keeper_start": 0,
-    }

@@ -30,11 +30,8 @@ def read(words: List[str]) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def directives(text: str, queue: str = "The local queue") -> Dict[str, Any]:
-    """The values of the `#KOALA key=value` lines, or their defaults. `queue` names the queue in messages.
-
-    Raises RequestError for a wrong key or value.
-    """
+def directives(text: str) -> Dict[str, Any]:
+    """The values of the `#KOALA key=value` lines, or their defaults. Raises RequestError for a wrong key or value."""
     here = os.getcwd()
     wishes: Dict[str, Any] = {"name": "job", "processors": 1, "walltime": 3600, "directory": here, "output": ""}
     wishes.update(lowest=0, per_node=0, command="")
@@ -42,12 +39,12 @@ def directives(text: str, queue: str = "The local queue") -> Dict[str, Any]:
         if line.startswith(_DIRECTIVE):
             key, _, value = line[len(_DIRECTIVE) :].strip().partition("=")
             if key in _LACKED:
-                message = "%s has no %s, and this job asks for %s." % (queue, _LACKED[key], json.dumps(value))
+                message = "The queue has no %s, and this job asks for %s." % (_LACKED[key], json.dumps(value))
                 raise RequestError("lacked", message, "Leave `%s` out, or name a cluster that has it." % key)
             if key not in wishes or (key in _NUMBERS and not (value.isdigit() and int(value) > 0)):
                 raise RequestError(
                     "bad_directive",
-                    "%s does not understand the line %s." % (queue, json.dumps(line)),
+                    "The queue does not understand the line %s." % json.dumps(line),
                     "Use #KOALA with name=, processors=, walltime= (seconds), directory=, output= or lowest=1.",
                 )
             wishes[key] = int(value) if key in _NUMBERS else value
