@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from typing import Dict, List, NamedTuple, Optional, Set
+from typing import Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.batch import pbs_jobs, pbs_records, waiting_demand
 from koalapy_adapters.batch.classify import check
@@ -20,6 +20,15 @@ from koalapy_adapters.errors import ClusterError, Result
 _USABLE = frozenset(["free", "job-sharing"])
 # "sharing": by itself a job has such a node alone.
 _ALONE = frozenset(["default_excl", "default_exclhost", "force_excl", "force_exclhost"])
+
+
+class Space(NamedTuple):
+    """The processors of a host, or of a node of Torque."""
+
+    total: int
+    assigned: int
+    free: int
+    memory: int  # bytes; 0 if it is unknown
 
 
 class Node(NamedTuple):
@@ -60,7 +69,8 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
     every = list(pbs_jobs.everybodys(results[1], OPENPBS))
     near = {name for name, each in queues.items() if any(_serves(node, each) for node in ours)}
     hidden = any(word(server, "query_other_jobs") == "False" for server in servers)
-    capacity = _capacity(cluster, ours, every, near, _most(cluster, queue, servers, every, results))
+    jobs = [job for job in every if job.queue in near]
+    capacity = counted(cluster, _hosts(ours), every, jobs, _most(cluster, queue, servers, every, results))
     return capacity._replace(others_hidden=hidden, walltime_limit_s=_walltime_limit(cluster, queue, serving, servers))
 
 
@@ -80,36 +90,33 @@ def walltime_limit(place: Record) -> Optional[int]:
     return seconds_of(word(place, "resources_max.walltime"))
 
 
-def _capacity(
-    cluster: BatchSettings, ours: List[Node], every: List[Job], near: Set[str], most: Optional[int]
+def counted(
+    cluster: BatchSettings, hosts: List[Space], every: List[Job], near: List[Job], most: Optional[int]
 ) -> Capacity:
+    """The capacity of these hosts, of whose jobs `near` may run there. `most`: processors that limits leave, if any."""
     found = tagged(cluster, every)
     held = [job for job in every if job.status.batch_id in found and holds_processors(job.status)]
-    mine = sum(job.processors for job in held if job.queue in near)
-    hosts = _hosts(ours)
-    room = [host.free for host in hosts]
+    mine = sum(job.processors for job in near if job.status.batch_id in found and holds_processors(job.status))
+    room, sizes = [host.free for host in hosts], [host.total for host in hosts]
     free = fewer(room, most)
-    waits = [job for job in every if job.queue in near]
     return Capacity(
-        total=sum(node.total for node in ours),
+        total=sum(sizes),
         idle=sum(free),
         ours=mine,
-        others=max(0, sum(node.assigned for node in ours) - mine),
-        waiting_local=waiting_local(waits, found),
+        others=max(0, sum(host.assigned for host in hosts) - mine),
+        waiting_local=sum(
+            job.waiting for job in near if job.status.batch_id not in found and not is_launcher(job.status.name)
+        ),
         allocated=[job.status.name for job in held],
         pending=[status.name for status in found.values() if status.state in (QUEUED, HELD)],
         free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
         statuses=found,
         wanted_local=waiting_demand.wanted(
-            waiting_jobs(cluster, waits), room, [host.total for host in hosts], sum(free)
+            waiting_jobs(cluster, near), room, [host.total for host in hosts], sum(free)
         ),
         whole_nodes=waiting_demand.whole_nodes([host.free for host in hosts if not host.assigned], sum(free)),
         memory=min((host.memory for host in hosts if host.memory), default=None),
     )
-
-
-def waiting_local(jobs: List[Job], ours: Dict[str, JobStatus]) -> int:
-    return sum(job.waiting for job in jobs if job.status.batch_id not in ours and not is_launcher(job.status.name))
 
 
 def waiting_jobs(cluster: BatchSettings, jobs: List[Job]) -> List[waiting_demand.WaitingJob]:
@@ -250,15 +257,12 @@ def _has(node: Node, wanted: Dict[str, str]) -> bool:
     )
 
 
-def _hosts(ours: List[Node]) -> List[Node]:
+def _hosts(ours: List[Node]) -> List[Space]:
     """The hosts, each with the sums of its vnodes, which provide one chunk together."""
-    hosts: Dict[str, Node] = {}
+    hosts: Dict[str, Space] = {}
     for node in ours:
-        host = hosts.get(node.host, node._replace(total=0, assigned=0, free=0, memory=0))
-        hosts[node.host] = host._replace(
-            total=host.total + node.total,
-            assigned=host.assigned + node.assigned,
-            free=host.free + node.free,
-            memory=host.memory + node.memory,
+        host = hosts.get(node.host, Space(0, 0, 0, 0))
+        hosts[node.host] = Space(
+            host.total + node.total, host.assigned + node.assigned, host.free + node.free, host.memory + node.memory
         )
     return list(hosts.values())

@@ -1,24 +1,16 @@
 """Capacity of a Torque queue for this user, computed from the nodes, the jobs and the queues."""
 
 import re
-from collections import Counter
-from typing import List, NamedTuple, Optional
+from typing import List, Optional
 
-from koalapy_adapters.batch import pbs_jobs, pbs_records, torque_errors, waiting_demand
+from koalapy_adapters.batch import pbs_jobs, pbs_records, torque_errors
 from koalapy_adapters.batch.classify import check
-from koalapy_adapters.batch.pbs_capacity import (
-    fewer,
-    holds_processors,
-    tagged,
-    waiting_jobs,
-    waiting_local,
-    walltime_limit,
-)
+from koalapy_adapters.batch.pbs_capacity import Space, counted, holds_processors, walltime_limit
 from koalapy_adapters.batch.pbs_codes import TORQUE
 from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
 from koalapy_adapters.batch.pbs_records import Record, asked, number, records, size, word
-from koalapy_adapters.batch.protocol import HELD, QUEUED, Argv, BatchSettings, Capacity
+from koalapy_adapters.batch.protocol import Argv, BatchSettings, Capacity
 from koalapy_adapters.errors import ClusterError, Result
 
 # XML cannot be broken by what a user wrote into a variable; Slurm's qstat has no -x, and prints text.
@@ -36,13 +28,6 @@ _GONE = re.compile(r"unknown job id", re.IGNORECASE)
 _USABLE = frozenset(["free", "job-sharing", "mixed"])
 
 
-class Node(NamedTuple):
-    total: int
-    assigned: int
-    free: int
-    memory: int  # bytes; 0 if it is unknown
-
-
 def capacity_argvs(cluster: BatchSettings) -> List[Argv]:
     return [["pbsnodes", "-a"], list(LISTED), ["qstat", "-Q", "-f"], ["qstat", "-B", "-f"]]
 
@@ -58,27 +43,9 @@ def parse_capacity(cluster: BatchSettings, results: List[Result]) -> Capacity:
     every = list(pbs_jobs.everybodys(check_answer(results[1]), TORQUE))
     queue = _queue(cluster, records(results[2], "Queue"))
     nodes = [_node(cluster, record, every, results[0]) for record in _meeting(cluster, results[0])]
-    found = tagged(cluster, every)
-    held = [job for job in every if job.status.batch_id in found and holds_processors(job.status)]
-    mine = sum(job.processors for job in held)
-    room = [node.free for node in nodes]
-    free = fewer(room, _most(cluster, queue, every, results[2]))
-    return Capacity(
-        total=sum(node.total for node in nodes),
-        idle=sum(free),
-        ours=mine,
-        others=max(0, sum(node.assigned for node in nodes) - mine),
-        waiting_local=waiting_local(every, found),
-        allocated=[job.status.name for job in held],
-        pending=[status.name for status in found.values() if status.state in (QUEUED, HELD)],
-        free_nodes=[list(count) for count in sorted(Counter(free).items(), reverse=True) if count[0]],
-        statuses=found,
-        wanted_local=waiting_demand.wanted(
-            waiting_jobs(cluster, every), room, [node.total for node in nodes], sum(free)
-        ),
+    capacity = counted(cluster, nodes, every, every, _most(cluster, queue, every, results[2]))
+    return capacity._replace(
         others_hidden=_hidden(results[0], every) or _hides(results[3]),
-        whole_nodes=waiting_demand.whole_nodes([node.free for node in nodes if not node.assigned], sum(free)),
-        memory=min((node.memory for node in nodes if node.memory), default=None),
         walltime_limit_s=None if queue is None or cluster.native else walltime_limit(queue),
     )
 
@@ -156,7 +123,7 @@ def _most(cluster: BatchSettings, queue: Optional[Record], every: List[Job], res
     return room(queue, cluster.user, use, result)
 
 
-def _node(cluster: BatchSettings, record: Record, every: List[Job], result: Result) -> Node:
+def _node(cluster: BatchSettings, record: Record, every: List[Job], result: Result) -> Space:
     total = number(record, "np", result)
     assigned = min(total, _assigned(record, total, every))
     words = set(word(record, "state").replace(" ", "").split(","))
@@ -164,7 +131,7 @@ def _node(cluster: BatchSettings, record: Record, every: List[Job], result: Resu
     if "mixed" in words and not assigned:
         usable = False  # Slurm lists it as in use, and no job is listed there: the list is older, or was cut off
     memory = re.search(r"\bphysmem=(\w+)", word(record, "status"))
-    return Node(total, assigned, total - assigned if usable else 0, size(memory.group(1)) if memory else 0)
+    return Space(total, assigned, total - assigned if usable else 0, size(memory.group(1)) if memory else 0)
 
 
 def _assigned(record: Record, total: int, every: List[Job]) -> int:
