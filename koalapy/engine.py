@@ -83,6 +83,7 @@ from koalapy.model.events import (
     WrapperReported,
 )
 from koalapy.model.facts import CameToBarrier, Ended, LetGo, Refused, Started
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job, job_value
 from koalapy.model.records import Records, Step
@@ -320,7 +321,7 @@ class Engine:
                 core.mark_dirty()  # its next list may be made at once
             case Reject(_, reason):
                 core.records.change(job, state=JobState.FAILED, reason=reason, finished_at=now)
-                core.records.note(now, job.id, "work_failed", code=reason.code, message=str(reason))
+                core.records.note(now, job.id, HistoryKind.WORK_FAILED, code=reason.code, message=str(reason))
             case Overtaken(_, times):
                 core.records.change(job, overtaken=job.overtaken + times)
 
@@ -335,7 +336,7 @@ class Engine:
             case vacating.PolicyError(job, message):
                 if (job, message) not in core.sessions.noted_errors:
                     core.sessions.noted_errors[job, message] = None
-                    core.records.note(now, job, "policy_failed", message=message)
+                    core.records.note(now, job, HistoryKind.POLICY_FAILED, message=message)
 
     # ---- called by the API; nothing is changed
 

@@ -7,6 +7,7 @@ from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.facts import Ended, Started
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import FIRST_PILOT, AttemptId
 from koalapy.model.states import AttemptState, Ending
 from koalapy.model.units import Instant
@@ -22,9 +23,11 @@ def update_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str
     starts = attempt.started_at is None
     core.records.change_attempt(attempt, **different)
     if "allocated_at" in different:
-        core.records.note_attempt(now, attempt.id, attempt.cluster, "attempt_allocated", batch_id=attempt.batch_id)
+        core.records.note_attempt(
+            now, attempt.id, attempt.cluster, HistoryKind.ATTEMPT_ALLOCATED, batch_id=attempt.batch_id
+        )
     if "state" in different and attempt.state is not AttemptState.ALLOCATED:
-        kind = f"attempt_{attempt.state}"
+        kind = HistoryKind(f"attempt_{attempt.state}")
         core.records.note_attempt(now, attempt.id, attempt.cluster, kind, **_known_instants(attempt))
     if starts and attempt.started_at is not None:
         core.facts.append(Started(attempt=attempt.id, owner=attempt.owner_kind))
@@ -46,7 +49,7 @@ def end_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str, A
     if not cancelled:
         order_cancel(core, attempt)
     core.records.note_attempt(
-        now, attempt.id, attempt.cluster, "attempt_ended",
+        now, attempt.id, attempt.cluster, HistoryKind.ATTEMPT_ENDED,
         state=str(ending), batch_id=attempt.batch_id, exit_status=attempt.exit_status,
         **_known_instants(attempt), **(reason_details(reason) if reason else {}),
     )  # fmt: skip

@@ -7,6 +7,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.commands import CancelAttempt, ForgetAttempt
 from koalapy.model.events import AttemptCleanedUp, AttemptStuck
 from koalapy.model.facts import LetGo
+from koalapy.model.history import HistoryKind
 from koalapy.model.units import Instant
 
 
@@ -39,7 +40,9 @@ def detach(core: Core, now: Instant, attempt: Attempt) -> None:
     """Make the attempt a pending cancel, for which its owner does not wait."""
     why = attempt.stuck if attempt.cluster in core.information.reachable else None
     details: dict[str, Any] = {"code": why.code, "message": str(why)} if why else {}
-    core.records.note_attempt(now, attempt.id, attempt.cluster, "cancel_pending", batch_id=attempt.batch_id, **details)
+    core.records.note_attempt(
+        now, attempt.id, attempt.cluster, HistoryKind.CANCEL_PENDING, batch_id=attempt.batch_id, **details
+    )
     core.records.detach(attempt, now)
     _note_let_go(core, attempt)
 
@@ -70,12 +73,12 @@ def on_cleaned_up(core: Core, now: Instant, event: AttemptCleanedUp) -> None:
     where = now, attempt.id, attempt.cluster
     if attempt.is_pending_cancel:
         if attempt.id not in core.records.jobless:
-            core.records.note_attempt(*where, "cancel_completed", batch_id=attempt.batch_id)
+            core.records.note_attempt(*where, HistoryKind.CANCEL_COMPLETED, batch_id=attempt.batch_id)
         if attempt.superseded:
             core.records.command(ForgetAttempt(cluster=attempt.cluster, attempt=attempt.id))
         return core.records.clean_up(attempt, now)
     clean_up(core, now, attempt)
-    core.records.note_attempt(*where, "attempt_cleaned_up")
+    core.records.note_attempt(*where, HistoryKind.ATTEMPT_CLEANED_UP)
 
 
 def on_cancel_stuck(core: Core, now: Instant, event: AttemptStuck) -> None:

@@ -2,6 +2,7 @@
 
 from koalapy.core.core import Core
 from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, BatchStatusSeen, Event, WrapperReported
+from koalapy.model.history import HistoryKind
 from koalapy.model.states import BatchState
 from koalapy.model.units import Instant
 
@@ -27,7 +28,7 @@ def _found(core: Core, now: Instant, event: WrapperReported | BatchStatusSeen, f
     if attempt is None or attempt.let_go:
         return
     core.records.note_attempt(
-        now, attempt.id, attempt.cluster, "attempt_found",
+        now, attempt.id, attempt.cluster, HistoryKind.ATTEMPT_FOUND,
         batch_id=event.batch_id or attempt.batch_id, found=found, by=by, was=str(attempt.ending or attempt.state),
     )  # fmt: skip
 

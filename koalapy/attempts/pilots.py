@@ -7,6 +7,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.commands import ReleaseAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.facts import CameToBarrier, Refused
+from koalapy.model.history import HistoryKind
 from koalapy.model.settings import Settings
 from koalapy.model.states import AttemptState, Ending
 from koalapy.model.units import Instant, format_duration
@@ -15,7 +16,7 @@ from koalapy.model.units import Instant, format_duration
 def claim(core: Core, now: Instant, pilot: Attempt) -> Attempt:
     """Add a pilot with a new id, and return its row. The caller orders its submission (`submission.submit`)."""
     row = core.records.add_pilot(pilot)
-    core.records.note_attempt(now, row.id, row.cluster, "pilot_claimed")
+    core.records.note_attempt(now, row.id, row.cluster, HistoryKind.PILOT_CLAIMED)
     return row
 
 
@@ -36,7 +37,13 @@ def stop(
         pilot, stop_reason=fields.stop_reason or stop_reason, failure=failure, forced=fields.forced or force
     )
     core.records.note_attempt(
-        now, pilot.id, pilot.cluster, "pilot_stopping", code=reason.code, message=str(reason), output=reason.words
+        now,
+        pilot.id,
+        pilot.cluster,
+        HistoryKind.PILOT_STOPPING,
+        code=reason.code,
+        message=str(reason),
+        output=reason.words,
     )
     cancel(core, pilot, force)
 
@@ -102,7 +109,7 @@ def _release(core: Core, now: Instant, pilot: Attempt) -> None:
     hosts = tuple([(pilot.id.component, node.address, node.processes) for node in pilot.nodes])
     core.records.command(ReleaseAttempt(cluster=pilot.cluster, attempt=pilot.id, first_rank=0, hosts=hosts))
     core.records.change_attempt(pilot, state=AttemptState.RELEASED, released_at=now)
-    core.records.note_attempt(now, pilot.id, pilot.cluster, "pilot_released")
+    core.records.note_attempt(now, pilot.id, pilot.cluster, HistoryKind.PILOT_RELEASED)
 
 
 def wakeup(core: Core) -> Instant | None:

@@ -7,6 +7,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.commands import LauncherWork, SubmitAttempt
 from koalapy.model.events import AttemptSubmitted, SubmissionFailed
 from koalapy.model.facts import Ended
+from koalapy.model.history import HistoryKind
 from koalapy.model.request import Request
 from koalapy.model.settings import WALLTIME_MARGIN
 from koalapy.model.states import AttemptState, Ending
@@ -57,7 +58,7 @@ def on_submitted(core: Core, now: Instant, event: AttemptSubmitted) -> None:
     if attempt.state is AttemptState.SUBMITTING:
         changes["state"] = AttemptState.QUEUED
     core.records.change_attempt(attempt, **changes)
-    core.records.note_attempt(now, attempt.id, attempt.cluster, "attempt_submitted", batch_id=event.batch_id)
+    core.records.note_attempt(now, attempt.id, attempt.cluster, HistoryKind.ATTEMPT_SUBMITTED, batch_id=event.batch_id)
 
 
 def on_submission_failed(core: Core, now: Instant, event: SubmissionFailed) -> None:
@@ -69,7 +70,9 @@ def on_submission_failed(core: Core, now: Instant, event: SubmissionFailed) -> N
     core.records.change_attempt(
         attempt, state=AttemptState.ENDED, ending=Ending.FAILED, reason=event.reason, ended_at=now
     )
-    core.records.note_attempt(now, attempt.id, attempt.cluster, "submission_failed", **reason_details(event.reason))
+    core.records.note_attempt(
+        now, attempt.id, attempt.cluster, HistoryKind.SUBMISSION_FAILED, **reason_details(event.reason)
+    )
     core.facts.append(
         Ended(
             attempt=attempt.id,

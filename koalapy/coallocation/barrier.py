@@ -10,6 +10,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.commands import ReleaseAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.facts import CameToBarrier, Started
+from koalapy.model.history import HistoryKind
 from koalapy.model.job import Job, Outcome
 from koalapy.model.settings import Settings
 from koalapy.model.states import AttemptState, JobState
@@ -70,7 +71,7 @@ def _release(core: Core, now: Instant, job: Job, present: Sequence[Attempt]) -> 
         first_rank += sum([node.processes for node in attempt.nodes])
         core.records.change_attempt(attempt, state=AttemptState.RELEASED, released_at=now)
     core.records.change(job, state=JobState.RUNNING, **({"preempted": False} if job.preempted else {}))
-    core.records.note(now, job.id, "job_released", processes=first_rank)
+    core.records.note(now, job.id, HistoryKind.JOB_RELEASED, processes=first_rank)
 
 
 def deadline(job: Job, settings: Settings) -> Instant | None:

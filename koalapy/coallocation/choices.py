@@ -10,6 +10,7 @@ from dataclasses import replace
 from koalapy.core.core import Core
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
+from koalapy.model.history import HistoryKind
 from koalapy.model.job import Choice, Job
 from koalapy.model.units import Instant
 
@@ -37,7 +38,7 @@ def refuse(core: Core, now: Instant, job: Job, reason: Reason) -> None:
     refused = replace(job.choices[job.choice], refused=reason)
     choices = (*job.choices[: job.choice], refused, *job.choices[job.choice + 1 :])
     core.records.note(
-        now, job.id, "choice_refused", choice=job.choice + 1, choices=len(choices), clusters=str(refused),
+        now, job.id, HistoryKind.CHOICE_REFUSED, choice=job.choice + 1, choices=len(choices), clusters=str(refused),
         code=reason.code, message=str(reason),
     )  # fmt: skip
     core.records.change(job, choices=choices)

@@ -11,6 +11,7 @@ from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import FilesMoved, FilesStaged
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import MAX_ATTEMPTS, AttemptId
 from koalapy.model.job import Choice, Job
 from koalapy.model.states import AttemptState, JobState
@@ -38,12 +39,12 @@ def claim(core: Core, now: Instant, job: Job, placement: Placement, patient: boo
     if max(numbers) >= MAX_ATTEMPTS:
         reason = Reason("too_many_attempts", "ours", f"A component was tried {MAX_ATTEMPTS} times.", "Submit it anew.")
         core.records.change(job, state=JobState.FAILED, reason=reason, finished_at=now)
-        return core.records.note(now, job.id, "work_failed", code=reason.code, message=str(reason))
+        return core.records.note(now, job.id, HistoryKind.WORK_FAILED, code=reason.code, message=str(reason))
     core.records.begin(
         job, attempts, state=JobState.CLAIMING, numbers=tuple(numbers), claimed_at=now, reason=None, outcome=None,
         patient=patient, **({"choices": (), "choice": 0} if patient else {}),
     )  # fmt: skip
-    core.records.note(now, job.id, "job_claimed", clusters=placed)
+    core.records.note(now, job.id, HistoryKind.JOB_CLAIMED, clusters=placed)
     for attempt in job.present:
         submit(core, attempt, job.request)
     return None
@@ -70,7 +71,7 @@ def claim_choice(core: Core, now: Instant, job: Job, found: Sequence[Choice], ch
     """Claim one of the choices, each of whose clusters gets a component. `found`: the job's own, or a new list."""
     if not job.choices:
         listed = [choices.described(each) for each in found]
-        core.records.note(now, job.id, "choices_made", choice=choice + 1, choices=listed)
+        core.records.note(now, job.id, HistoryKind.CHOICES_MADE, choice=choice + 1, choices=listed)
     core.records.change(job, choices=choices.with_busy(found, choice), choice=choice)
     claim(core, now, job, placement_on(job.request, found[choice]), False)
 
@@ -88,4 +89,4 @@ def on_files_moved(core: Core, now: Instant, event: FilesMoved | FilesStaged) ->
         return
     if isinstance(event, FilesStaged):
         details = {"files": event.files, "size": event.size, "version": event.version}
-        core.records.note_attempt(now, attempt.id, attempt.cluster, "files_staged", **details)
+        core.records.note_attempt(now, attempt.id, attempt.cluster, HistoryKind.FILES_STAGED, **details)

@@ -22,6 +22,7 @@ from koalapy.model.events import (
     MeasurementFailed,
 )
 from koalapy.model.facts import CameToBarrier
+from koalapy.model.history import HistoryKind
 from koalapy.model.units import Instant
 
 
@@ -68,7 +69,7 @@ def on_left(core: Core, now: Instant, event: ClusterLeft) -> None:
     superseded: list[Attempt] = []
     for attempt in [each for each in core.records.pending_cancels.values() if each.cluster == name]:
         if attempt.id not in core.records.jobless:
-            core.records.note_attempt(now, attempt.id, name, "cancel_given_up", batch_id=attempt.batch_id)
+            core.records.note_attempt(now, attempt.id, name, HistoryKind.CANCEL_GIVEN_UP, batch_id=attempt.batch_id)
         core.records.clean_up(attempt, now)
         superseded += [attempt] if attempt.superseded else []
     core.settings = replace(core.settings, clusters=tuple(each for each in core.settings.clusters if each.name != name))

@@ -4,6 +4,7 @@ from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
 from koalapy.model.commands import CollectOutput
 from koalapy.model.events import OutputCollected, OutputKept
+from koalapy.model.history import HistoryKind
 from koalapy.model.job import Job, KeptOutput, Outcome
 from koalapy.model.states import Ending, JobState
 from koalapy.model.units import Instant
@@ -40,7 +41,7 @@ def ended_first(job: Job) -> bool:
 def complete(core: Core, now: Instant, job: Job) -> None:
     """Complete a stopping job whose programs have all ended well (`ended_first`), as if it had not been stopped."""
     core.records.change(job, state=JobState.RUNNING, outcome=None, reason=None)
-    core.records.note(now, job.id, "job_ended_first")
+    core.records.note(now, job.id, HistoryKind.JOB_ENDED_FIRST)
     finish_if_over(core, now, job)
 
 
@@ -58,7 +59,7 @@ def note_collected(core: Core, now: Instant, event: OutputCollected) -> None:
     has_files = event.files or event.notes
     counts = {"files": event.files, "size": event.size, "notes": list(event.notes)} if has_files else {}
     message = {"message": str(event.reason)} if event.reason else {}
-    core.records.note(now, event.job, "output_collected", **message, **counts)
+    core.records.note(now, event.job, HistoryKind.OUTPUT_COLLECTED, **message, **counts)
 
 
 def on_output_kept(core: Core, now: Instant, event: OutputKept) -> None:
@@ -69,4 +70,4 @@ def on_output_kept(core: Core, now: Instant, event: OutputKept) -> None:
     core.records.change_final(job, kept_output=KeptOutput.LOST if event.reason else KeptOutput.KEPT)
     counts = {"size": event.size, "omitted_bytes": event.omitted_bytes, "notes": list(event.notes)}
     message = {"message": str(event.reason)} if event.reason else {}
-    core.records.note(now, job.id, "output_kept", **message, **counts)
+    core.records.note(now, job.id, HistoryKind.OUTPUT_KEPT, **message, **counts)

@@ -7,6 +7,7 @@ from koalapy.coallocation.refusals import LONGEST_PAUSE
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
+from koalapy.model.history import HistoryKind
 from koalapy.model.job import Job
 from koalapy.model.lease import Refusal, is_held, lease_of_cluster
 from koalapy.model.units import DAY, Duration, Instant
@@ -38,7 +39,7 @@ def leave_out(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reas
         clusters += [each for each in borrowed if each != attempt.cluster]
     for cluster in clusters:
         _exclude(core, now, job, cluster, until)
-        core.records.note_attempt(now, attempt.id, cluster, "cluster_excluded", until_at=until)
+        core.records.note_attempt(now, attempt.id, cluster, HistoryKind.CLUSTER_EXCLUDED, until_at=until)
     return True
 
 

@@ -8,6 +8,7 @@ does so whenever it has waited for a while. What a job gets is the most that is 
 from dataclasses import replace
 
 from koalapy.core.core import Core
+from koalapy.model.history import HistoryKind
 from koalapy.model.job import Job
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
@@ -41,7 +42,7 @@ def lower(core: Core, now: Instant, job: Job, after: str) -> bool:
         core.records.change(job, request=lowered, choices=(), choice=0, lowered_at=now)
     else:
         core.records.change(job, written=lowered, lowered_at=now)
-    core.records.note(now, job.id, "job_lowered", processors=numbers, after=after)
+    core.records.note(now, job.id, HistoryKind.JOB_LOWERED, processors=numbers, after=after)
     core.mark_dirty()
     return True
 

@@ -6,6 +6,7 @@ from koalapy.coallocation.stop import stop_job
 from koalapy.coallocation.suspend import suspend
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.units import Instant
@@ -17,7 +18,7 @@ def make_room(core: Core, now: Instant, job: Job, vacated: Sequence[JobId], susp
     advice = "It keeps its position in the queue; nothing is counted."
     reason = Reason("vacated", "transient", f"Job {job.id}, of priority {priority}, needs its processors.", advice)
     paused: dict[str, object] = {"suspended": list(suspended)} if suspended else {}
-    core.records.note(now, job.id, "job_preempts", jobs=list(vacated), **paused)
+    core.records.note(now, job.id, HistoryKind.JOB_PREEMPTS, jobs=list(vacated), **paused)
     core.records.change(job, preempted=True)
     for victim in suspended:
         suspend(core, now, job, victim)

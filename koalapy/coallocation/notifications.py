@@ -8,6 +8,7 @@ from koalapy.core.core import Core
 from koalapy.model.commands import AnnounceNotification, SendNotification
 from koalapy.model.errors import Reason
 from koalapy.model.events import NotificationDue, NotificationTried
+from koalapy.model.history import HistoryKind
 from koalapy.model.notification import JobKind, Notification, NotificationId, Notify, NotifyOn, Outcome, retry_after
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
@@ -69,7 +70,7 @@ def on_notification_tried(core: Core, now: Instant, event: NotificationTried) ->
     }
     if event.outcome is Outcome.SENT:
         core.notifications.settle(event.notification, None)
-        return core.records.note(now, job, "notification_sent", **what)
+        return core.records.note(now, job, HistoryKind.NOTIFICATION_SENT, **what)
     reason = event.reason or _NO_REASON
     what |= {"code": reason.code, "message": str(reason)}
     wait = retry_after(event.number) if event.outcome is Outcome.NOT_TAKEN else None
@@ -77,7 +78,7 @@ def on_notification_tried(core: Core, now: Instant, event: NotificationTried) ->
         due_at = Instant(now + wait)
         again = AnnounceNotification(notification=notification, number=event.number + 1, due_at=due_at, failure=reason)
         core.records.command(again)
-        return core.records.note(now, job, "notification_not_taken", **what, due_at=due_at)
+        return core.records.note(now, job, HistoryKind.NOTIFICATION_NOT_TAKEN, **what, due_at=due_at)
     core.notifications.settle(event.notification, reason)
-    kind = "notification_unknown" if event.outcome is Outcome.UNKNOWN else "notification_given_up"
+    kind = HistoryKind.NOTIFICATION_UNKNOWN if event.outcome is Outcome.UNKNOWN else HistoryKind.NOTIFICATION_GIVEN_UP
     return core.records.note(now, job, kind, **what)

@@ -9,8 +9,8 @@ from koalapy.core.pruning import PruneWanted
 from koalapy.model.attempt import Attempt
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.events import AttemptForgotten, ClusterLeft, OutputCollected, OutputKept, PruneRequested
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import OUTPUT_PRUNED
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 
@@ -99,7 +99,7 @@ def _finish(core: Core, now: Instant, wanted: PruneWanted) -> None:
         return
     del pruning.wanted[number]
     if not wanted.records:
-        core.records.note(now, number, OUTPUT_PRUNED, left_on=[*wanted.without])
+        core.records.note(now, number, HistoryKind.OUTPUT_PRUNED, left_on=[*wanted.without])
         return
     if isinstance(wanted.pruned, Attempt):
         core.records.remove_pilot(wanted.pruned)

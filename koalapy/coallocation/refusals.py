@@ -12,6 +12,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted
+from koalapy.model.history import HistoryKind
 from koalapy.model.job import SUBMIT_LIMIT, Job, Refusals
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
@@ -60,7 +61,7 @@ def exclude(core: Core, now: Instant, job: Job, attempt: Attempt, pause: Duratio
     until = Instant(now + pause)
     kept = {cluster: each for cluster, each in job.excluded if each > now} | {attempt.cluster: until}
     core.records.change(job, excluded=tuple(kept.items()))
-    core.records.note_attempt(now, attempt.id, attempt.cluster, "cluster_excluded", until_at=until)
+    core.records.note_attempt(now, attempt.id, attempt.cluster, HistoryKind.CLUSTER_EXCLUDED, until_at=until)
 
 
 def all_of(job: Job, last: Reason) -> Reason:

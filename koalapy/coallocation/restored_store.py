@@ -11,6 +11,7 @@ from koalapy.broker.groups import is_spread, of_choice
 from koalapy.coallocation.stop import account_held
 from koalapy.core.core import Core
 from koalapy.model.events import StoreRestored, WrapperReported
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import FIRST_PILOT, MAX_COMPONENTS, PILOTS_END
 from koalapy.model.job import Choice, Counters, Job
 from koalapy.model.records import Records
@@ -43,7 +44,7 @@ def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:
     core.startup_gate.open()
     core.records.count(skip_used_ids(core.records.counters))
     for each in doubtful(core.records):
-        core.records.note(now, each.id, "store_restored")
+        core.records.note(now, each.id, HistoryKind.STORE_RESTORED)
 
 
 def bind_waiting(core: Core, now: Instant) -> None:
@@ -74,7 +75,7 @@ def _bind(core: Core, now: Instant, job: Job) -> None:
     numbers += job.numbers[len(found) :]
     for index, (number, cluster) in newer.items():  # the next attempt is the newest one that was made
         components[index], numbers[index] = replace(components[index], cluster=cluster), number - 1
-        core.records.note(now, job.id, "attempt_recalled", component=index, attempt=number, cluster=cluster)
+        core.records.note(now, job.id, HistoryKind.ATTEMPT_RECALLED, component=index, attempt=number, cluster=cluster)
     written = job.written if request is job.request else job.request
     request = replace(request, components=tuple(components))
     core.records.change(
@@ -119,4 +120,4 @@ def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
         if not each.state.ended:
             core.records.find_released(each, event.released_at or now)
     core.records.change(job, state=JobState.RUNNING)
-    core.records.note(now, job.id, "job_found_released")
+    core.records.note(now, job.id, HistoryKind.JOB_FOUND_RELEASED)

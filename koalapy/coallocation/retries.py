@@ -14,6 +14,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.errors import Reason
 from koalapy.model.facts import Ended, Refused
+from koalapy.model.history import HistoryKind
 from koalapy.model.job import SUBMIT_LIMIT, Job, KeptOutput, Outcome
 from koalapy.model.lease import holds_lease
 from koalapy.model.request import KeepOutput, RetryOn
@@ -67,7 +68,7 @@ def omit(core: Core, now: Instant, attempt: Attempt, reason: Reason, **details: 
         core.records.change_attempt(attempt, ending=Ending.CANCELLED, reason=reason)
     else:
         core.records.change_attempt(attempt, state=AttemptState.ENDED, ending=Ending.CANCELLED, reason=reason)
-    core.records.note_attempt(now, attempt.id, attempt.cluster, "component_omitted", **details)
+    core.records.note_attempt(now, attempt.id, attempt.cluster, HistoryKind.COMPONENT_OMITTED, **details)
 
 
 def outcome_of(job: Job, reason: Reason) -> Outcome:
@@ -184,11 +185,11 @@ def end_choices(core: Core, now: Instant, job: Job) -> None:
     """Count a submission failure of a waiting job, of whose choices none is left that fits."""
     reason, tail = choices.none_left(job), core.records.new_tail_position()
     failures = job.submission_failures + 1
-    core.records.note(now, job.id, "choices_ended", submission_failures=failures, **code_and_message(reason))
+    core.records.note(now, job.id, HistoryKind.CHOICES_ENDED, submission_failures=failures, **code_and_message(reason))
     core.records.change(job, submission_failures=failures, reason=reason)
     if failures >= _max_failures(core, job)[0]:
         core.records.change(job, state=JobState.FAILED, finished_at=now)
-        return core.records.note(now, job.id, "work_failed", **code_and_message(reason))
+        return core.records.note(now, job.id, HistoryKind.WORK_FAILED, **code_and_message(reason))
     lower(core, now, job, "failure")
     core.records.change(job, position=tail, overtaken=0, waiting_since=now, choices=(), choice=0)
     return None
@@ -220,7 +221,9 @@ def _back(core: Core, now: Instant, job: Job, position: int, state: JobState, ke
         **({} if keeps_choices else {"choices": (), "choice": 0}),
     )
     counted = {"submission_failures": job.submission_failures, "completion_failures": job.completion_failures}
-    core.records.note(now, job.id, "work_requeued", state=str(state), **counted, **code_and_message(job.reason))
+    core.records.note(
+        now, job.id, HistoryKind.WORK_REQUEUED, state=str(state), **counted, **code_and_message(job.reason)
+    )
 
 
 def _remove_directories(core: Core, job: Job) -> None:
@@ -240,4 +243,4 @@ def _finish(core: Core, now: Instant, job: Job, state: JobState) -> None:
         core.records.change(job, kept_output=KeptOutput.PENDING)
         kind = OutputKind.STANDARD_STREAMS
         core.records.command(CollectOutput(job=job.id, sources=sources, paths=(), directory="", kind=kind))
-    core.records.note(now, job.id, f"work_{state}", **code_and_message(job.reason))
+    core.records.note(now, job.id, HistoryKind(f"work_{state}"), **code_and_message(job.reason))

@@ -5,6 +5,7 @@ from koalapy.coallocation import choices
 from koalapy.core.core import Core
 from koalapy.model.commands import ChangeSentJob
 from koalapy.model.errors import Reason
+from koalapy.model.history import HistoryKind
 from koalapy.model.job import Job, Outcome
 from koalapy.model.sent import SentChange
 from koalapy.model.states import JobState
@@ -37,7 +38,9 @@ def _stop(
 ) -> None:
     if not work.state.stopping:
         core.records.change_work(work, state=JobState.STOPPING, outcome=outcome, reason=reason)
-        core.records.note(now, work.id, "work_stopping", outcome=str(outcome), **of_what, **code_and_message(reason))
+        core.records.note(
+            now, work.id, HistoryKind.WORK_STOPPING, outcome=str(outcome), **of_what, **code_and_message(reason)
+        )
     elif outcome is Outcome.CANCELLED and not (work.outcome and work.outcome.ends):
         core.records.change_work(work, outcome=outcome, reason=reason)
 
@@ -47,9 +50,9 @@ def cancel_work(core: Core, now: Instant, work: Work, reason: Reason, force: boo
     core.mark_dirty()
     if not work.state.active:
         core.records.change_work(work, state=JobState.CANCELLED, finished_at=now, reason=reason)
-        return core.records.note(now, work.id, "work_cancelled")
+        return core.records.note(now, work.id, HistoryKind.WORK_CANCELLED)
     core.records.change_work(work, forced=work.forced or force)
-    core.records.note(now, work.id, "cancel_requested", force=force)
+    core.records.note(now, work.id, HistoryKind.CANCEL_REQUESTED, force=force)
     if isinstance(work, Job) and work.request.site is not None:
         return _cancel_sent(core, now, work, work.request.site, reason)
     if isinstance(work, Sweep):
@@ -64,7 +67,7 @@ def _cancel_sent(core: Core, now: Instant, job: Job, site: str, reason: Reason) 
     stop_job(core, now, job, Outcome.CANCELLED, reason)
     if job.forced:
         core.records.change(job, state=JobState.CANCELLED, finished_at=now)
-        core.records.note(now, job.id, "work_cancelled", **code_and_message(job.reason))
+        core.records.note(now, job.id, HistoryKind.WORK_CANCELLED, **code_and_message(job.reason))
 
 
 def detach_what_cannot_be_cancelled(core: Core, now: Instant, job: Job) -> None:

@@ -8,6 +8,7 @@ from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.commands import SetSuspended
 from koalapy.model.events import BatchStatusSeen, ClusterConnected
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
@@ -18,7 +19,7 @@ def suspend(core: Core, now: Instant, job: Job, victim: JobId) -> None:
     """Suspend a running job for one that is claimed in the same step, and note it in its history."""
     found = core.records.jobs[victim]
     core.records.change(found, suspended_for=job.id, suspensions=found.suspensions + 1)
-    core.records.note(now, victim, "job_suspended", by=job.id, priority=job.request.priority)
+    core.records.note(now, victim, HistoryKind.JOB_SUSPENDED, by=job.id, priority=job.request.priority)
     _order(core, found)
 
 
@@ -48,7 +49,7 @@ def step(core: Core, now: Instant) -> None:
         elif not _holds_processors(core, job.suspended_for):
             by = job.suspended_for
             core.records.change(job, suspended_for=None)
-            core.records.note(now, identity, "job_resumed", by=by)
+            core.records.note(now, identity, HistoryKind.JOB_RESUMED, by=by)
             _order(core, job)
     commit_processors(core)
 

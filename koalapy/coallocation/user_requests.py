@@ -11,6 +11,7 @@ from koalapy.model.commands import ChangeSentJob
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested, HoldRequested, ReleaseRequested, WorkSubmitted
 from koalapy.model.flow import Flow
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import FIRST_PILOT, JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.request import Request
@@ -92,7 +93,7 @@ def _add(
         details["flow"] = part_of
     if request.after:
         details["after"] = list(request.after[:MOST_NAMED])
-    core.records.note(now, identity, "work_submitted", owner=event.owner, **details)
+    core.records.note(now, identity, HistoryKind.WORK_SUBMITTED, owner=event.owner, **details)
     return identity
 
 
@@ -102,7 +103,7 @@ def on_cancel_requested(core: Core, now: Instant, event: CancelRequested) -> Non
     if work is None or work.state.final:
         return
     if isinstance(work, Job) and work.flow is not None:
-        core.records.note(now, work.id, "cancel_requested", force=event.force)
+        core.records.note(now, work.id, HistoryKind.CANCEL_REQUESTED, force=event.force)
         stop_flow(core, now, work, Outcome.CANCELLED, event.reason or _CANCELLED, event.force)
     else:
         cancel_work(core, now, work, event.reason or _CANCELLED, event.force)
@@ -117,7 +118,7 @@ def on_hold_requested(core: Core, now: Instant, event: HoldRequested) -> None:
     for each in jobs_of(core, work) if work is not None else ():
         if each.state.queued or each.state is JobState.BLOCKED:
             core.records.change_work(each, state=JobState.HELD)
-            core.records.note(now, each.id, "work_held")
+            core.records.note(now, each.id, HistoryKind.WORK_HELD)
         elif isinstance(each, Job) and each.sent is not None:
             _change_sent(core, now, each, SentChange.HOLD)
         elif isinstance(each, Job) and each.state is JobState.CLAIMING:
@@ -126,7 +127,7 @@ def on_hold_requested(core: Core, now: Instant, event: HoldRequested) -> None:
             stop_sweep(core, now, each, Outcome.HOLD)
         elif each.outcome in (Outcome.GIVE_BACK, Outcome.VACATED):
             core.records.change_work(each, outcome=Outcome.HOLD)
-            core.records.note(now, each.id, "work_held")
+            core.records.note(now, each.id, HistoryKind.WORK_HELD)
         core.mark_dirty()
 
 
@@ -145,7 +146,7 @@ def on_release_requested(core: Core, now: Instant, event: ReleaseRequested) -> N
         else:
             continue
         blocked = {"state": "blocked"} if each.state is JobState.BLOCKED else {}
-        core.records.note(now, each.id, "work_unheld", **blocked)
+        core.records.note(now, each.id, HistoryKind.WORK_UNHELD, **blocked)
         core.mark_dirty()
 
 
@@ -153,7 +154,7 @@ def _change_sent(core: Core, now: Instant, job: Job, change: SentChange) -> None
     """Let the site that runs a job hold or release it. Of a flow there, all jobs are held that have not started."""
     if job.request.site is not None and job.state is not JobState.STOPPING:
         core.records.command(ChangeSentJob(neighbour=job.request.site, job=job.id, change=change))
-        core.records.note(now, job.id, "change_sent", site=job.request.site, change=str(change))
+        core.records.note(now, job.id, HistoryKind.CHANGE_SENT, site=job.request.site, change=str(change))
 
 
 _CANCELLED = Reason("cancelled", "request", "It was cancelled by its user.", "")

@@ -332,7 +332,7 @@ class Koalad:
 
     def _committed(self, change: Change) -> None:
         for line in change.history:
-            _LOG.info(line.kind, job=line.job, **line.details)
+            _LOG.info(str(line.kind), job=line.job, **line.details)
         _log_recovered(self.service.committed(change))
         self.pilots.committed(change)
         self.leases.committed(change)

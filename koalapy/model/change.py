@@ -6,8 +6,9 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.commands import Command
 from koalapy.model.ended_lease import EndedLease, LeaseKey
 from koalapy.model.fast_frozen import fast_frozen
+from koalapy.model.history import History
 from koalapy.model.identity import AttemptId, InstanceId, JobId
-from koalapy.model.job import Counters, History, Job
+from koalapy.model.job import Counters, Job
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.lease import Lease, Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour

@@ -1,10 +1,9 @@
 """A job as koalapy keeps it: the request, its position in the wait queue, and the attempts of its components."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
 
 from koalapy.model.attempt import Attempt, attempt_row, attempt_value
 from koalapy.model.cluster import Node
@@ -229,24 +228,6 @@ class Job:
             if each is not None and not each.state.cleaned_up and each.detached_at is None:
                 found.append(each)
         return found
-
-
-OUTPUT_PRUNED = "output_pruned"  # the kind of the history line for a job or pilot whose directories were pruned
-
-
-@fast_frozen
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """One line of the history of a job, flow, sweep or pilot, as `koala show` prints it.
-
-    The first word of its `kind` names its subject: `work` (a job, flow or sweep), `job` (a job of components),
-    `sweep`, `attempt` (also a pilot), and so on. `job`: the id, or the number of a pilot.
-    """
-
-    job: JobId
-    at: Instant
-    kind: str
-    details: dict[str, Any] = field(default_factory=dict)
 
 
 @fast_frozen

@@ -9,9 +9,10 @@ from koalapy.model.change import Snapshot
 from koalapy.model.commands import Command, Hint
 from koalapy.model.ended_lease import EndedLease, LeaseKey
 from koalapy.model.fast_frozen import become
+from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import FIRST_PILOT, PILOTS_END, AttemptId, InstanceId, JobId, pilot_id
 from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts, PilotIndex, concerned
-from koalapy.model.job import Counters, History, Job, JobRow, job_row, job_value, replace_counters
+from koalapy.model.job import Counters, Job, JobRow, job_row, job_value, replace_counters
 from koalapy.model.learned import Learned
 from koalapy.model.lease import Lease, Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour
@@ -285,10 +286,12 @@ class Records:
         """Remove a pilot that was cleaned up, and is not in `pilots` any more, from the store."""
         self._gathered.setdefault("removed", []).append(pilot.id.job)
 
-    def note(self, now: Instant, job: JobId, kind: str, **details: Any) -> None:
+    def note(self, now: Instant, job: JobId, kind: HistoryKind, **details: Any) -> None:
         self._step.lines.append((job, now, kind, details, None))
 
-    def note_attempt(self, now: Instant, attempt: AttemptId, cluster: str | None, kind: str, **details: Any) -> None:
+    def note_attempt(
+        self, now: Instant, attempt: AttemptId, cluster: str | None, kind: HistoryKind, **details: Any
+    ) -> None:
         """Add a line about an attempt to its job's history."""
         self._step.lines.append((attempt.job, now, kind, details, (attempt, cluster)))
 

@@ -20,8 +20,9 @@ from koalapy.model.ended_lease import Charged, EndedLease, charged_now, charges,
 from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, TransientError
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import WorkSubmitted as Submitted
+from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
-from koalapy.model.job import OUTPUT_PRUNED, Component, Counters, History, Job
+from koalapy.model.job import Component, Counters, Job
 from koalapy.model.lease import Lease
 from koalapy.model.matching import ClusterAd
 from koalapy.model.records import Records, Step
@@ -578,7 +579,7 @@ class Service:
     def _refuse_pruned(self, job: Work) -> None:
         """Raises RequestError if maintenance has removed all directories of the job or sweep."""
         for line in self._store.history(job.id):
-            if line.kind == OUTPUT_PRUNED and not line.details.get("left_on"):
+            if line.kind == HistoryKind.OUTPUT_PRUNED and not line.details.get("left_on"):
                 message = (
                     f"What job {job.id} wrote was pruned on {format_instant(line.at)}: its directories are removed."
                 )

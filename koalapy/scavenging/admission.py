@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from koalapy.core.core import Core
 from koalapy.model.counts import counted_as
+from koalapy.model.history import HistoryKind
 from koalapy.model.notification import NotifyOn
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep
@@ -41,7 +42,7 @@ def admit(
     count, wrong = call_policy(lambda: policy(crowd), lambda found: admission_error(found, crowd), without)
     for number, sweep in enumerate(waiting[:count], start=len(active) + 1):
         _begin(core, now, sweep)
-        core.records.note(now, sweep.id, "sweep_admitted", runners=number)
+        core.records.note(now, sweep.id, HistoryKind.SWEEP_ADMITTED, runners=number)
     for sweep in waiting[count:]:
         crowded = f"{counted_as(len(active) + count, 'sweep is', 'sweeps are')} active, and there is room for no more."
         note_waiting(core, now, sweep, f"the admission policy failed: {wrong}." if wrong else crowded)
@@ -51,7 +52,7 @@ def note_waiting(core: Core, now: Instant, sweep: Sweep, message: str) -> None:
     """Note in the sweep's history why it waits, unless the last such note was the same."""
     if core.sessions.noted_waits.get(sweep.id) != message:
         core.sessions.noted_waits[sweep.id] = message
-        core.records.note(now, sweep.id, "sweep_waits", message=message)
+        core.records.note(now, sweep.id, HistoryKind.SWEEP_WAITS, message=message)
 
 
 def _begin(core: Core, now: Instant, sweep: Sweep) -> None:

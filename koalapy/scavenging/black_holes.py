@@ -4,6 +4,7 @@ from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt, pilot_of
 from koalapy.model.commands import TrustLauncher
 from koalapy.model.events import LauncherSuspected
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.units import Instant
 from koalapy.scavenging.pilots import staying, stop_pilot
@@ -50,12 +51,12 @@ def _exclude(core: Core, now: Instant, suspect: Attempt, host: str) -> None:
     known = sweep.black_holes
     if (cluster, host) not in known:
         core.records.change_sweep(sweep, black_holes=(*known, (cluster, host)))
-    core.records.note(now, sweep.id, "black_hole_excluded", cluster=cluster, host=host)
+    core.records.note(now, sweep.id, HistoryKind.BLACK_HOLE_EXCLUDED, cluster=cluster, host=host)
     stop_pilot(core, now, suspect, "black_hole")
 
 
 def _trust(core: Core, now: Instant, suspect: Attempt) -> None:
     core.records.hint(TrustLauncher(cluster=suspect.cluster, attempt=suspect.id))
     core.records.note(
-        now, JobId(suspect.owner.id), "black_hole_trusted", cluster=suspect.cluster, launcher=suspect.id.job
+        now, JobId(suspect.owner.id), HistoryKind.BLACK_HOLE_TRUSTED, cluster=suspect.cluster, launcher=suspect.id.job
     )

@@ -14,6 +14,7 @@ from koalapy.model.commands import LauncherWork
 from koalapy.model.errors import Reason
 from koalapy.model.events import StoreRestored
 from koalapy.model.facts import LetGo
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.request import ComponentRequest, Launch
 from koalapy.model.settings import Scavenging, Settings
@@ -198,7 +199,9 @@ def _failed(core: Core, now: Instant, sweep: Sweep, pilot: Attempt, reason: Reas
     cluster = pilot.cluster
     where = {"cluster": cluster, "component": 0, "attempt": pilot.id.number, "launcher": pilot.id.job}
     message = _of_pilot(pilot, reason)
-    core.records.note(now, sweep.id, "launcher_lost", **where, code=reason.code, message=message, output=reason.words)
+    core.records.note(
+        now, sweep.id, HistoryKind.LAUNCHER_LOST, **where, code=reason.code, message=message, output=reason.words
+    )
     if cluster not in core.information.clusters:
         return  # it has left the grid: nothing is counted there
     failures = core.sessions.failures.get((sweep.id, cluster), 0) + 1
@@ -229,7 +232,9 @@ def _leave_out(core: Core, now: Instant, sweep: Sweep, cluster: str, code: str, 
     kept = {name: each for name, each in sweep.excluded if each > now}
     core.records.change_sweep(sweep, excluded=(*(kept | {cluster: until}).items(),))
     message = f"{MOST_FAILURES} Launchers failed there in a row, the last one so: {why}"
-    core.records.note(now, sweep.id, "cluster_excluded", cluster=cluster, until_at=until, code=code, message=message)
+    core.records.note(
+        now, sweep.id, HistoryKind.CLUSTER_EXCLUDED, cluster=cluster, until_at=until, code=code, message=message
+    )
 
 
 NOW, BEFORE = "now", "before"  # see Pilot
@@ -250,13 +255,14 @@ def note_suspensions(core: Core, now: Instant, turned: Iterable[AttemptId]) -> N
 
     `turned`: the pilots that may have been suspended or resumed.
     """
-    counts = Counter[tuple[JobId, str, str]]()
+    counts = Counter[tuple[JobId, str, HistoryKind]]()
     for identity in turned:
         pilot = core.records.pilots.get(identity)
         if pilot is None or pilot.let_go or pilot.owner.kind is not OwnerKind.SWEEP or not has_turned(pilot):
             continue
         stands = pilot.state is AttemptState.SUSPENDED
         core.records.change_pilot(pilot, suspended=NOW if stands else BEFORE)
-        counts[JobId(pilot.owner.id), pilot.cluster, "sweep_suspended" if stands else "sweep_resumed"] += 1
+        kind = HistoryKind.SWEEP_SUSPENDED if stands else HistoryKind.SWEEP_RESUMED
+        counts[JobId(pilot.owner.id), pilot.cluster, kind] += 1
     for (sweep, cluster, kind), nodes in counts.items():
         core.records.note(now, sweep, kind, cluster=cluster, nodes=nodes)

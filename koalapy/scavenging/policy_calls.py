@@ -1,6 +1,7 @@
 """The reports of policies that fail: each sweep concerned has one."""
 
 from koalapy.core.core import Core
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.units import Instant
 
@@ -18,7 +19,7 @@ def report_policy_error(core: Core, now: Instant, sweep: JobId, asked: str, wron
     core.sessions.policy_errors[key] = f"{asked[:1].upper()}{asked[1:]} failed: {wrong}."
     if key not in core.sessions.noted_errors:
         core.sessions.noted_errors[key] = None
-        core.records.note(now, sweep, "policy_failed", message=core.sessions.policy_errors[key])
+        core.records.note(now, sweep, HistoryKind.POLICY_FAILED, message=core.sessions.policy_errors[key])
 
 
 def policy_errors(core: Core, sweep: JobId) -> tuple[str, ...]:

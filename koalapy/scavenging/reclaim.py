@@ -7,6 +7,7 @@ from koalapy.core.core import Core
 from koalapy.information.commitments import processors_of
 from koalapy.information.kis import Known
 from koalapy.model.attempt import Attempt
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
@@ -94,16 +95,16 @@ def shrink(core: Core, now: Instant, sweep: JobId, cluster: str, chosen: Iterabl
         running += core.sessions.doing.get(pilot.id, (0, now))[0]
         stop_pilot(core, now, pilot, stop_reason)
     if count and stop_reason == "preempted":
-        core.records.note(now, sweep, "sweep_preempted", cluster=cluster, nodes=count, parameters=running)
+        core.records.note(now, sweep, HistoryKind.SWEEP_PREEMPTED, cluster=cluster, nodes=count, parameters=running)
     elif count:
-        core.records.note(now, sweep, "sweep_shrunk", cluster=cluster, nodes=count, message=_OTHERS)
+        core.records.note(now, sweep, HistoryKind.SWEEP_SHRUNK, cluster=cluster, nodes=count, message=_OTHERS)
 
 
 def stop_idlers(core: Core, now: Instant, sweep: Sweep, idle: Sequence[Attempt]) -> None:
     for pilot in idle:
         stop_pilot(core, now, pilot, "idle")
     for cluster, nodes in Counter(each.cluster for each in idle).items():
-        core.records.note(now, sweep.id, "sweep_shrunk", cluster=cluster, nodes=nodes, message=_NOTHING_LEFT)
+        core.records.note(now, sweep.id, HistoryKind.SWEEP_SHRUNK, cluster=cluster, nodes=nodes, message=_NOTHING_LEFT)
 
 
 def withdraw(core: Core, now: Instant) -> None:
@@ -119,4 +120,4 @@ def withdraw(core: Core, now: Instant) -> None:
             elif pilot.allocated_at is not None:
                 core.pauses.started(pilot.cluster, pilot.allocated_at)
     for (identity, cluster), nodes in late.items():
-        core.records.note(now, identity, "launcher_withdrawn", cluster=cluster, nodes=nodes)
+        core.records.note(now, identity, HistoryKind.LAUNCHER_WITHDRAWN, cluster=cluster, nodes=nodes)

@@ -7,6 +7,7 @@ from koalapy.coallocation.stop import code_and_message, stop_sweep
 from koalapy.core.core import Core
 from koalapy.model.attempt import OwnerKind, pilot_of
 from koalapy.model.errors import Reason
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Outcome
 from koalapy.model.learned import Learned
@@ -257,7 +258,7 @@ class Scavenger:
         settings = self._core.information.clusters[turn.cluster].settings
         grown = sum(launch(self._core, now, sweep, settings, size) for size in sizes)
         if grown:
-            self._core.records.note(now, sweep.id, "sweep_grown", cluster=turn.cluster, nodes=grown)
+            self._core.records.note(now, sweep.id, HistoryKind.SWEEP_GROWN, cluster=turn.cluster, nodes=grown)
             shares.note_given_back(self._core, sweep, turn.cluster, grown)
 
     # ---- helpers
@@ -298,7 +299,7 @@ def _apply_outcome(core: Core, now: Instant, sweep: Sweep) -> None:
     if outcome in (Outcome.GIVE_BACK, Outcome.HOLD):
         state = JobState.HELD if outcome is Outcome.HOLD else JobState.WAITING
         core.records.change_sweep(sweep, state=state, waiting_since=now, started_at=None, outcome=None)
-        return core.records.note(now, sweep.id, "work_requeued", state=str(state))
+        return core.records.note(now, sweep.id, HistoryKind.WORK_REQUEUED, state=str(state))
     state = JobState(str(outcome))
     core.records.change_sweep(sweep, state=state, finished_at=now)
-    return core.records.note(now, sweep.id, f"work_{state}", **code_and_message(sweep.reason))
+    return core.records.note(now, sweep.id, HistoryKind(f"work_{state}"), **code_and_message(sweep.reason))

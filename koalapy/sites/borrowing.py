@@ -15,6 +15,7 @@ from koalapy.core.core import Core
 from koalapy.model.commands import ReturnLease
 from koalapy.model.errors import Reason
 from koalapy.model.events import ClusterLeft, LeaseEnded, LeaseOffered, LeaseRevoked, RequestRejected
+from koalapy.model.history import HistoryKind
 from koalapy.model.job import Job, Outcome
 from koalapy.model.lease import Borrow, BorrowedLease, lease_of_cluster
 from koalapy.model.states import JobState, LeaseState
@@ -110,7 +111,7 @@ def on_offered(core: Core, now: Instant, event: LeaseOffered) -> None:
     )  # fmt: skip
     lenders.keep_out(core, now, lease.neighbour, lease.cluster)
     if (work := work_of(core, lease)) is not None:
-        core.records.note(now, work.id, "lease_bound", cluster=lease.cluster, processors=lease.processors)
+        core.records.note(now, work.id, HistoryKind.LEASE_BOUND, cluster=lease.cluster, processors=lease.processors)
 
 
 def on_ended(core: Core, now: Instant, event: LeaseEnded) -> None:
@@ -138,7 +139,7 @@ def on_ended(core: Core, now: Instant, event: LeaseEnded) -> None:
     if lease.sweeps and free is not None:  # a job may need it, before the next report comes and a sweep asks again
         core.neighbours.change(event.neighbour, free=free + lease.processors)
     if (work := work_of(core, lease)) is not None:
-        core.records.note(now, work.id, "lease_over", cluster=lease.cluster, message=event.reason.message)
+        core.records.note(now, work.id, HistoryKind.LEASE_OVER, cluster=lease.cluster, message=event.reason.message)
 
 
 def on_cluster_left(core: Core, now: Instant, event: ClusterLeft) -> None:
@@ -174,7 +175,7 @@ def _vacate(core: Core, now: Instant, lease: BorrowedLease) -> None:
     there = {each.id.job: None for each in core.records.live(cluster)}
     for job in [core.records.jobs[each] for each in there if each in core.records.jobs]:
         if job.state in (JobState.CLAIMING, JobState.RUNNING) and not job.collecting and may_be_tried_again(job):
-            core.records.note(now, job.id, "job_revoked", cluster=cluster, site=lease.neighbour)
+            core.records.note(now, job.id, HistoryKind.JOB_REVOKED, cluster=cluster, site=lease.neighbour)
             core.records.change(job, revocations=job.revocations + 1)
             counted = job.revocations > core.settings.max_revocations
             reason = Reason("revoked", "transient", message, "" if counted else _KEEPS_PLACE)

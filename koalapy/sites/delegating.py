@@ -5,6 +5,7 @@ from typing import Any
 from koalapy.core.core import Core
 from koalapy.model.commands import DelegateRequest
 from koalapy.model.errors import Reason
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.lease import Borrow, BorrowedLease, Origin, Refusal
@@ -69,7 +70,7 @@ def delegate(core: Core, now: Instant, job: Job | Sweep, ask: Ask, target: str, 
     part, of_part = ask.part, dict[str, Any]()
     if part is not None:
         of_part = {"components": list(part.components), "kept_on": list(part.kept), "of": job.request.processors}
-    core.records.note(now, job.id, "lease_requested", site=target, processors=want.processors, **of_part)
+    core.records.note(now, job.id, HistoryKind.LEASE_REQUESTED, site=target, processors=want.processors, **of_part)
 
 
 def dttl_of(core: Core, request: Request) -> int:
@@ -96,7 +97,9 @@ def note_refused(core: Core, now: Instant, lease: BorrowedLease, reason: Reason)
     if job is None or job.state.final:
         return
     refuse(core, now, lease.neighbour, job, lease.round, reason)
-    core.records.note(now, job.id, "lease_refused", site=lease.neighbour, code=reason.code, message=reason.message)
+    core.records.note(
+        now, job.id, HistoryKind.LEASE_REFUSED, site=lease.neighbour, code=reason.code, message=reason.message
+    )
 
 
 def refuse(core: Core, now: Instant, neighbour: str, job: Job | Sweep, round_of: int, reason: Reason) -> None:
@@ -133,4 +136,4 @@ def note_policy(core: Core, now: Instant, job: JobId, message: str) -> None:
     """Note in the job's history, once, that a policy failed."""
     if (job, message) not in core.sessions.noted_errors:
         core.sessions.noted_errors[job, message] = None
-        core.records.note(now, job, "policy_failed", message=message)
+        core.records.note(now, job, HistoryKind.POLICY_FAILED, message=message)

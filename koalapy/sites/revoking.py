@@ -10,6 +10,7 @@ from koalapy.core.core import Core
 from koalapy.information.kis import ClusterSummary
 from koalapy.model.commands import RevokeLease
 from koalapy.model.errors import Reason
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.lease import REVOKE_GRACE, Lend, LentLease, RevokeFor, holds_lease
@@ -83,7 +84,9 @@ def _revoke_all(core: Core, now: Instant, lend: Lend) -> None:
         if lease.state.granted and not _is_going(lease):
             job = None if lease.job is None else core.records.jobs.get(lease.job)
             if job is not None:
-                core.records.note(now, job.id, "lease_out_of_hours", site=lease.neighbour, processors=lease.processors)
+                core.records.note(
+                    now, job.id, HistoryKind.LEASE_OUT_OF_HOURS, site=lease.neighbour, processors=lease.processors
+                )
             _give_notice(core, now, lend.grace, lease, _OUT_OF_HOURS)
 
 
@@ -131,9 +134,9 @@ def _revoke(core: Core, now: Instant, lend: Lend, lease: LentLease, job: JobId |
     pilot = lease.job
     assert pilot is not None, "one that is passed on is not taken back for jobs"
     whom = {} if job is None else {"needed_by": job}
-    core.records.note(now, pilot, "lease_revoked", site=lease.neighbour, processors=lease.processors, **whom)
+    core.records.note(now, pilot, HistoryKind.LEASE_REVOKED, site=lease.neighbour, processors=lease.processors, **whom)
     if job is not None:
-        core.records.note(now, job, "lease_needed", site=lease.neighbour, processors=lease.processors)
+        core.records.note(now, job, HistoryKind.LEASE_NEEDED, site=lease.neighbour, processors=lease.processors)
     _give_notice(core, now, lend.grace, lease, _REVOKED)
 
 

@@ -11,6 +11,7 @@ from koalapy.core.core import Core
 from koalapy.model.commands import SendJob
 from koalapy.model.errors import Reason
 from koalapy.model.events import SentJobReported
+from koalapy.model.history import HistoryKind
 from koalapy.model.job import Job, Outcome
 from koalapy.model.sent import MOST_SENT, Sent
 from koalapy.model.states import JobState
@@ -33,7 +34,7 @@ def on_reported(core: Core, now: Instant, event: SentJobReported) -> None:
         _end(core, now, job, event.sent.state, event.reason)
     elif job.state is JobState.CLAIMING:
         core.records.change(job, state=JobState.RUNNING, started_at=now)
-        core.records.note(now, job.id, "job_taken", site=event.neighbour, there=event.sent.job)
+        core.records.note(now, job.id, HistoryKind.JOB_TAKEN, site=event.neighbour, there=event.sent.job)
 
 
 def _end(core: Core, now: Instant, job: Job, state: JobState, reason: Reason | None) -> None:
@@ -46,7 +47,7 @@ def _end(core: Core, now: Instant, job: Job, state: JobState, reason: Reason | N
     if job.state is not JobState.STOPPING:
         core.records.change(job, state=JobState.STOPPING, outcome=Outcome(str(state)))
     core.records.change(job, state=state, finished_at=now, reason=None if state is JobState.DONE else why)
-    core.records.note(now, job.id, f"work_{state}", **code_and_message(job.reason))
+    core.records.note(now, job.id, HistoryKind(f"work_{state}"), **code_and_message(job.reason))
     core.mark_dirty()
 
 
@@ -66,4 +67,4 @@ def step(core: Core, now: Instant) -> None:
             request = replace(job.request, site=None, after=(), notify=None)
             core.records.command(SendJob(neighbour=site, job=identity, request=request))
             core.records.change(job, state=JobState.CLAIMING, claimed_at=now, sent=Sent())
-            core.records.note(now, identity, "job_sent", site=site)
+            core.records.note(now, identity, HistoryKind.JOB_SENT, site=site)

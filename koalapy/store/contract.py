@@ -7,8 +7,9 @@ from typing import Protocol
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.ended_lease import EndedLease, LeaseDay, LeaseKey
+from koalapy.model.history import History
 from koalapy.model.identity import AttemptId, InstanceId, JobId
-from koalapy.model.job import History, Job
+from koalapy.model.job import Job
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.states import JobState

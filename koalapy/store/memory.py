@@ -12,8 +12,9 @@ from koalapy.model.attempt import Attempt, Owner, OwnerKind
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.ended_lease import Charged, EndedLease, LeaseDay, LeaseKey, lease_days
 from koalapy.model.errors import RequestError
+from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import AttemptId, InstanceId, JobId
-from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attempts, without_attempts
+from koalapy.model.job import Counters, Job, with_attempts, without_attempts
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.lease import Lease, LeaseId, Origin, SeenRequest
 from koalapy.model.maintenance import MaintenanceRun
@@ -79,7 +80,7 @@ class _Contents:
 
     def is_pruned(self, number: JobId) -> bool:
         """Return whether only the directories of this job or pilot were pruned."""
-        return any(line.kind == OUTPUT_PRUNED for line in self.history.get(number, ()))
+        return any(line.kind == HistoryKind.OUTPUT_PRUNED for line in self.history.get(number, ()))
 
     def _in_order(self) -> list[Attempt]:
         attempts = (each for of_job in self.attempts.values() for each in of_job.values())

@@ -8,8 +8,9 @@ from typing import Any
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import OutboxEntry
 from koalapy.model.ended_lease import Charged, EndedLease, LeaseDay, LeaseKey
+from koalapy.model.history import History
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Counters, History, Job
+from koalapy.model.job import Counters, Job
 from koalapy.model.learned import Learned
 from koalapy.model.lease import Lease, LeaseId, Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour

@@ -26,8 +26,9 @@ from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import job_of_command
 from koalapy.model.ended_lease import EndedLease, LeaseDay, LeaseKey, lease_days
+from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import AttemptId, InstanceId, JobId
-from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, with_attempts
+from koalapy.model.job import Counters, Job, with_attempts
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.lease import Lease, LeaseId, Origin, SeenRequest
 from koalapy.model.maintenance import MaintenanceRun
@@ -430,7 +431,9 @@ class SqlStore:
         """Return a line of history; one that cannot be read is replaced by a line that names its record."""
         details = self._aside.read("history", sequence, job, partial(records.load_details, text))
         if details is None:
-            return History(job=job, at=Instant(at), kind="line_unreadable", details={"record": f"history/{sequence}"})
+            return History(
+                job=job, at=Instant(at), kind=HistoryKind.LINE_UNREADABLE, details={"record": f"history/{sequence}"}
+            )
         return History(job=job, at=Instant(at), kind=kind, details=details)
 
     @contextmanager
@@ -570,7 +573,7 @@ def _has_pilots(sweep: ColumnElement[int]) -> Exists:
 
 
 def _is_pruned(number: ColumnElement[int]) -> Exists:
-    return exists().where(schema.history.c.job == number, schema.history.c.kind == OUTPUT_PRUNED)
+    return exists().where(schema.history.c.job == number, schema.history.c.kind == HistoryKind.OUTPUT_PRUNED)
 
 
 def _counters(connection: Connection) -> Counters:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from koalapy.coallocation.user_requests import MOST_NAMED
 from koalapy.model.counts import counted_as
+from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import FIRST_PILOT, AttemptId
-from koalapy.model.job import History
 from koalapy.model.units import Instant, format_instant
 from koalapy.views.recovery import found_as
 
@@ -340,88 +340,98 @@ def _plain(words: str) -> Callable[[History], str]:
 
 
 SENTENCES: dict[str, Callable[[History], str]] = {
-    "line_unreadable": _line_unreadable,
-    "work_submitted": _submitted,
-    "prerequisites_done": _plain("All jobs for which it waited are done, and it waits in the queue"),
-    "work_held": _plain("It is held by its user"),
-    "work_unheld": _unheld,
-    "cancel_requested": _cancel_requested,
-    "job_lowered": _lowered,
-    "job_claimed": _claimed,
-    "choices_made": _choices_made,
-    "choice_refused": _choice_refused,
-    "choices_ended": _choices_ended,
-    "job_preempts": _preempts,
-    "job_suspended": _suspended,
-    "job_resumed": _resumed,
-    "job_released": _released,
-    "job_ended_first": _plain("All its programs had ended well before they were stopped, so it is complete"),
-    "work_stopping": _stopping,
-    "work_requeued": _requeued,
-    "store_restored": _plain(
+    HistoryKind.LINE_UNREADABLE: _line_unreadable,
+    HistoryKind.WORK_SUBMITTED: _submitted,
+    HistoryKind.PREREQUISITES_DONE: _plain("All jobs for which it waited are done, and it waits in the queue"),
+    HistoryKind.WORK_HELD: _plain("It is held by its user"),
+    HistoryKind.WORK_UNHELD: _unheld,
+    HistoryKind.CANCEL_REQUESTED: _cancel_requested,
+    HistoryKind.JOB_LOWERED: _lowered,
+    HistoryKind.JOB_CLAIMED: _claimed,
+    HistoryKind.CHOICES_MADE: _choices_made,
+    HistoryKind.CHOICE_REFUSED: _choice_refused,
+    HistoryKind.CHOICES_ENDED: _choices_ended,
+    HistoryKind.JOB_PREEMPTS: _preempts,
+    HistoryKind.JOB_SUSPENDED: _suspended,
+    HistoryKind.JOB_RESUMED: _resumed,
+    HistoryKind.JOB_RELEASED: _released,
+    HistoryKind.JOB_ENDED_FIRST: _plain("All its programs had ended well before they were stopped, so it is complete"),
+    HistoryKind.WORK_STOPPING: _stopping,
+    HistoryKind.WORK_REQUEUED: _requeued,
+    HistoryKind.STORE_RESTORED: _plain(
         "The store was restored from a backup, or another koalad used a copy of it: "
         "the clusters are asked for the job's present state"
     ),
-    "job_found_released": _plain("The clusters report that it was released since; it continues"),
-    "work_done": _plain("It is done"),
-    "work_failed": _plain("It failed"),
-    "work_cancelled": _plain("It is cancelled"),
-    "output_collected": _collected,
-    "output_pruned": _output_pruned,
-    "output_kept": _kept,
-    "notification_sent": _notified("The notification that it is {change} was sent ({whom})"),
-    "notification_not_taken": _notified("The notification that it is {change} was not taken ({whom})"),
-    "notification_given_up": _notified("The notification that it is {change} is given up ({whom})"),
-    "notification_unknown": _notified("The notification that it is {change} may not have arrived ({whom})"),
-    "sweep_waits": _plain("It waits to be admitted"),
-    "policy_failed": _plain("A policy failed or gave an invalid answer"),
-    "sweep_admitted": _admitted,
-    "sweep_grown": _nodes("It grows by {nodes}"),
-    "sweep_shrunk": _nodes("It shrinks by {nodes}"),
-    "sweep_preempted": _preempted,
-    "sweep_suspended": _nodes("The batch system suspends {nodes}: nothing is lost, and the programs there pause"),
-    "sweep_resumed": _nodes("The batch system resumes {nodes}"),
-    "launcher_lost": _launcher_lost,
-    "launcher_withdrawn": _nodes("It cancels the Launchers of {nodes}, whose batch jobs did not start in time"),
-    "black_hole_excluded": _black_hole,
-    "black_hole_trusted": _of_attempt(
+    HistoryKind.JOB_FOUND_RELEASED: _plain("The clusters report that it was released since; it continues"),
+    HistoryKind.WORK_DONE: _plain("It is done"),
+    HistoryKind.WORK_FAILED: _plain("It failed"),
+    HistoryKind.WORK_CANCELLED: _plain("It is cancelled"),
+    HistoryKind.OUTPUT_COLLECTED: _collected,
+    HistoryKind.OUTPUT_PRUNED: _output_pruned,
+    HistoryKind.OUTPUT_KEPT: _kept,
+    HistoryKind.NOTIFICATION_SENT: _notified("The notification that it is {change} was sent ({whom})"),
+    HistoryKind.NOTIFICATION_NOT_TAKEN: _notified("The notification that it is {change} was not taken ({whom})"),
+    HistoryKind.NOTIFICATION_GIVEN_UP: _notified("The notification that it is {change} is given up ({whom})"),
+    HistoryKind.NOTIFICATION_UNKNOWN: _notified("The notification that it is {change} may not have arrived ({whom})"),
+    HistoryKind.SWEEP_WAITS: _plain("It waits to be admitted"),
+    HistoryKind.POLICY_FAILED: _plain("A policy failed or gave an invalid answer"),
+    HistoryKind.SWEEP_ADMITTED: _admitted,
+    HistoryKind.SWEEP_GROWN: _nodes("It grows by {nodes}"),
+    HistoryKind.SWEEP_SHRUNK: _nodes("It shrinks by {nodes}"),
+    HistoryKind.SWEEP_PREEMPTED: _preempted,
+    HistoryKind.SWEEP_SUSPENDED: _nodes(
+        "The batch system suspends {nodes}: nothing is lost, and the programs there pause"
+    ),
+    HistoryKind.SWEEP_RESUMED: _nodes("The batch system resumes {nodes}"),
+    HistoryKind.LAUNCHER_LOST: _launcher_lost,
+    HistoryKind.LAUNCHER_WITHDRAWN: _nodes(
+        "It cancels the Launchers of {nodes}, whose batch jobs did not start in time"
+    ),
+    HistoryKind.BLACK_HOLE_EXCLUDED: _black_hole,
+    HistoryKind.BLACK_HOLE_TRUSTED: _of_attempt(
         "failed on every parameter; other nodes fail too, so the program is the cause, not the node"
     ),
-    "pilot_claimed": _of_attempt("was claimed"),
-    "pilot_released": _of_attempt("was released from its barrier"),
-    "pilot_stopping": lambda line: _because(f"{_attempt(line)} is being stopped", line),
-    "lease_requested": _requested,
-    "lease_refused": _of_lease("The site {site} lends nothing for it"),
-    "lease_bound": _of_lease("{processors} were lent for it, as {cluster}"),
-    "lease_over": _of_lease("The lease {cluster} is over"),
-    "lease_revoked": lambda line: f"It is taken back for {_for_whom(line)}.",
-    "lease_out_of_hours": _of_lease("The lease of {processors} of the site {site} is taken back: it does not lend now"),
-    "lease_needed": _of_lease("A lease of {processors} of the site {site} is taken back for it"),
-    "job_revoked": _of_lease("The site {site} takes {cluster} back"),
-    "job_sent": lambda line: f"It is sent to the site {line.details.get('site')}.",
-    "job_taken": lambda line: f"The site {line.details.get('site')} runs it, as its job {line.details.get('there')}.",
-    "change_sent": lambda line: f"The site {line.details.get('site')} is asked to {line.details.get('change')} it.",
-    "attempt_submitted": _batch_submitted,
-    "submission_failed": _submission_failed,
-    "files_staged": _staged,
-    "attempt_found": _found,
-    "attempt_recalled": _of_attempt(
+    HistoryKind.PILOT_CLAIMED: _of_attempt("was claimed"),
+    HistoryKind.PILOT_RELEASED: _of_attempt("was released from its barrier"),
+    HistoryKind.PILOT_STOPPING: lambda line: _because(f"{_attempt(line)} is being stopped", line),
+    HistoryKind.LEASE_REQUESTED: _requested,
+    HistoryKind.LEASE_REFUSED: _of_lease("The site {site} lends nothing for it"),
+    HistoryKind.LEASE_BOUND: _of_lease("{processors} were lent for it, as {cluster}"),
+    HistoryKind.LEASE_OVER: _of_lease("The lease {cluster} is over"),
+    HistoryKind.LEASE_REVOKED: lambda line: f"It is taken back for {_for_whom(line)}.",
+    HistoryKind.LEASE_OUT_OF_HOURS: _of_lease(
+        "The lease of {processors} of the site {site} is taken back: it does not lend now"
+    ),
+    HistoryKind.LEASE_NEEDED: _of_lease("A lease of {processors} of the site {site} is taken back for it"),
+    HistoryKind.JOB_REVOKED: _of_lease("The site {site} takes {cluster} back"),
+    HistoryKind.JOB_SENT: lambda line: f"It is sent to the site {line.details.get('site')}.",
+    HistoryKind.JOB_TAKEN: lambda line: (
+        f"The site {line.details.get('site')} runs it, as its job {line.details.get('there')}."
+    ),
+    HistoryKind.CHANGE_SENT: lambda line: (
+        f"The site {line.details.get('site')} is asked to {line.details.get('change')} it."
+    ),
+    HistoryKind.ATTEMPT_SUBMITTED: _batch_submitted,
+    HistoryKind.SUBMISSION_FAILED: _submission_failed,
+    HistoryKind.FILES_STAGED: _staged,
+    HistoryKind.ATTEMPT_FOUND: _found,
+    HistoryKind.ATTEMPT_RECALLED: _of_attempt(
         "was submitted after the backup from which the store was restored; the job continues with it"
     ),
-    "attempt_allocated": _of_attempt("has its processors: its batch job has started"),
-    "attempt_queued": _of_attempt("is in the batch queue"),
-    "attempt_at_barrier": _with_times("is at its barrier, and waits for the others"),
-    "attempt_released": _with_times("has left its barrier"),
-    "attempt_running": _with_times("runs"),
-    "attempt_suspended": _of_attempt("is suspended by its batch system"),
-    "attempt_unknown": _of_attempt("is unknown: {on} must answer before koalad knows whether it runs"),
-    "attempt_ended": _ended,
-    "attempt_cleaned_up": _of_attempt("left nothing in the batch system"),
-    "component_omitted": _of_attempt("is optional, and is omitted from this try"),
-    "cluster_excluded": _cluster_excluded,
-    "cancel_pending": _cancel_pending,
-    "cancel_completed": _of_attempt("was cancelled at last: nothing of it is left"),
-    "cancel_given_up": _of_attempt("is given up: its cluster has left the grid, and nobody cancels it there"),
+    HistoryKind.ATTEMPT_ALLOCATED: _of_attempt("has its processors: its batch job has started"),
+    HistoryKind.ATTEMPT_QUEUED: _of_attempt("is in the batch queue"),
+    HistoryKind.ATTEMPT_AT_BARRIER: _with_times("is at its barrier, and waits for the others"),
+    HistoryKind.ATTEMPT_RELEASED: _with_times("has left its barrier"),
+    HistoryKind.ATTEMPT_RUNNING: _with_times("runs"),
+    HistoryKind.ATTEMPT_SUSPENDED: _of_attempt("is suspended by its batch system"),
+    HistoryKind.ATTEMPT_UNKNOWN: _of_attempt("is unknown: {on} must answer before koalad knows whether it runs"),
+    HistoryKind.ATTEMPT_ENDED: _ended,
+    HistoryKind.ATTEMPT_CLEANED_UP: _of_attempt("left nothing in the batch system"),
+    HistoryKind.COMPONENT_OMITTED: _of_attempt("is optional, and is omitted from this try"),
+    HistoryKind.CLUSTER_EXCLUDED: _cluster_excluded,
+    HistoryKind.CANCEL_PENDING: _cancel_pending,
+    HistoryKind.CANCEL_COMPLETED: _of_attempt("was cancelled at last: nothing of it is left"),
+    HistoryKind.CANCEL_GIVEN_UP: _of_attempt("is given up: its cluster has left the grid, and nobody cancels it there"),
 }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from koalapy.model.change import Change
+from koalapy.model.history import HistoryKind
 from koalapy.model.job import Job
 from koalapy.model.pilot import job_of_pilot
 from koalapy.model.states import JobState
@@ -69,10 +70,10 @@ class Counting:
             if sweep.state.final:
                 self._jobs[sweep.state.value] += 1
         for line in change.history:
-            if line.kind == "job_preempts":
+            if line.kind == HistoryKind.JOB_PREEMPTS:
                 self._vacated += len(line.details["jobs"])
-            self._suspended += line.kind == "job_suspended"
-            self._revoked += line.kind == "lease_revoked"
+            self._suspended += line.kind == HistoryKind.JOB_SUSPENDED
+            self._revoked += line.kind == HistoryKind.LEASE_REVOKED
         for batch in change.results:
             for result in batch.results:
                 self._parameters["ok" if result.exit_status == 0 else "failed"] += 1

@@ -9,8 +9,9 @@ from koalapy.model.change import Change, Snapshot
 from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt, SubmitAttempt
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
+from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
-from koalapy.model.job import History, Job
+from koalapy.model.job import Job
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import Work
 from koalapy.model.units import Instant
@@ -126,7 +127,9 @@ class Recovery:
         if details["found"] != "ended":
             how = found_as(details["by"], details["found"])
             return _line(line, "attempt_found", f"{_named(line)} was found again: {how}.")
-        ended = next((each for each in change.history if each.kind == "attempt_ended" and _same(each, line)), None)
+        ended = next(
+            (each for each in change.history if each.kind == HistoryKind.ATTEMPT_ENDED and _same(each, line)), None
+        )
         status = None if ended is None else ended.details.get("exit_status")
         how = "" if status is None else f" with exit status {status}"
         return _line(line, "attempt_ended", f"{_named(line)} had ended meanwhile{how}.")
@@ -200,17 +203,17 @@ class Recovery:
         return was_there
 
     _reactions: ClassVar[dict[str, Callable[..., Line | None]]] = {
-        "attempt_recalled": _on_recalled,
-        "attempt_found": _on_found,
-        "attempt_ended": _on_ended,
-        "attempt_submitted": _on_submitted,
-        "submission_failed": _on_refused,
-        "attempt_cleaned_up": _on_cleaned_up,
-        "cancel_pending": _on_cancel_pending,
-        "cancel_completed": _on_cancel_completed,
-        "job_released": _on_released,
-        "work_stopping": _on_stopping,
-        "output_collected": _on_collected,
+        HistoryKind.ATTEMPT_RECALLED: _on_recalled,
+        HistoryKind.ATTEMPT_FOUND: _on_found,
+        HistoryKind.ATTEMPT_ENDED: _on_ended,
+        HistoryKind.ATTEMPT_SUBMITTED: _on_submitted,
+        HistoryKind.SUBMISSION_FAILED: _on_refused,
+        HistoryKind.ATTEMPT_CLEANED_UP: _on_cleaned_up,
+        HistoryKind.CANCEL_PENDING: _on_cancel_pending,
+        HistoryKind.CANCEL_COMPLETED: _on_cancel_completed,
+        HistoryKind.JOB_RELEASED: _on_released,
+        HistoryKind.WORK_STOPPING: _on_stopping,
+        HistoryKind.OUTPUT_COLLECTED: _on_collected,
     }
 
 

@@ -20,8 +20,8 @@ from koalapy.engine import Engine
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.errors import TransientError
 from koalapy.model.events import Event
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
-from koalapy.model.job import OUTPUT_PRUNED
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
@@ -212,7 +212,7 @@ class Final:
         jobs = store.jobs()
         self.jobs = sorted(job.request.name for job in jobs)
         self.directories = directories(world)
-        self.pruned = [line.kind for job in jobs for line in store.history(job.id)].count(OUTPUT_PRUNED)
+        self.pruned = [line.kind for job in jobs for line in store.history(job.id)].count(HistoryKind.OUTPUT_PRUNED)
         (run,) = store.maintenance()
         self.run: MaintenanceRun = run
 

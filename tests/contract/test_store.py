@@ -29,9 +29,10 @@ from koalapy.model.commands import (
 )
 from koalapy.model.ended_lease import Charged, EndedLease, LeaseDay, charges
 from koalapy.model.errors import Reason
+from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import FIRST_PILOT, INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
 from koalapy.model.intervals import Intervals
-from koalapy.model.job import OUTPUT_PRUNED, Counters, History, Job, Outcome
+from koalapy.model.job import Counters, Job, Outcome
 from koalapy.model.learned import Check, Hour, Learned, Past
 from koalapy.model.lease import Asked, BorrowedLease, LentLease, Origin, Refusal, SeenRequest, Wanted
 from koalapy.model.maintenance import MaintenanceRun
@@ -494,7 +495,7 @@ def test_pilots_are_found_by_the_end_of_their_sweep_and_a_sweep_once_it_has_none
     assert (prunable(store), prunable_pilots(store)) == ([], ["p1", "p3", "p4"])
     assert prunable_pilots(store, most=1, after=pilots[0].id.job) == ["p3"]
     assert prunable_pilots(store, before=Instant(39)) == []
-    store.commit(Change(history=(a_line(pilots[0].id.job, OUTPUT_PRUNED),)))
+    store.commit(Change(history=(a_line(pilots[0].id.job, HistoryKind.OUTPUT_PRUNED),)))
     assert prunable_pilots(store, records=False) == ["p3", "p4"]
     store.commit(Change(removed=(pilots[0].id.job, pilots[2].id.job)))
     assert (prunable(store), prunable_pilots(store)) == ([], ["p4"])
@@ -504,7 +505,7 @@ def test_pilots_are_found_by_the_end_of_their_sweep_and_a_sweep_once_it_has_none
 
 def test_jobs_without_directories_are_found_for_their_records_only(store: Store) -> None:
     over = [a_job(number, JobState.FAILED, finished_at=Instant(10)) for number in (1, 2)]
-    store.commit(Change(jobs=tuple(over), history=(a_line(1), a_line(1, OUTPUT_PRUNED), a_line(2))))
+    store.commit(Change(jobs=tuple(over), history=(a_line(1), a_line(1, HistoryKind.OUTPUT_PRUNED), a_line(2))))
     assert (prunable(store, records=False), prunable(store)) == ([2], [1, 2])
 
 

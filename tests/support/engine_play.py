@@ -19,8 +19,9 @@ from koalapy.model.events import (
     WorkSubmitted,
     WrapperReported,
 )
+from koalapy.model.history import History
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
-from koalapy.model.job import Counters, History, Job
+from koalapy.model.job import Counters, Job
 from koalapy.model.learned import Learned
 from koalapy.model.lease import Lease
 from koalapy.model.neighbour import Neighbour

@@ -12,8 +12,9 @@ from koalapy.broker.fit import Misfit
 from koalapy.coallocation.changeable import Changed
 from koalapy.languages.mapping import job_mapping
 from koalapy.model.flow import Flow
+from koalapy.model.history import History
 from koalapy.model.identity import JobId
-from koalapy.model.job import Component, History, Job
+from koalapy.model.job import Component, Job
 from koalapy.model.parameters import Source
 from koalapy.model.request import Request
 from koalapy.model.sent import Sent

@@ -2,6 +2,7 @@
 
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.job import Choice, Job
 from koalapy.world.koalad.matchmaker import NOT_BETA
@@ -17,11 +18,11 @@ class Choices:
     def committed(self, change: Change) -> None:
         jobs = {job.id: job for job in change.jobs}
         for line in change.history:
-            if line.kind == "work_stopping" and line.details.get("outcome") == "next_choice":
+            if line.kind == HistoryKind.WORK_STOPPING and line.details.get("outcome") == "next_choice":
                 self._refused[line.job] = self._taken[line.job]
-            elif line.kind == "choices_made":
+            elif line.kind == HistoryKind.CHOICES_MADE:
                 self._refused.pop(line.job, None)
-            elif line.kind == "job_claimed":
+            elif line.kind == HistoryKind.JOB_CLAIMED:
                 self._check_claim(jobs[line.job])
 
     def _check_claim(self, job: Job) -> None:

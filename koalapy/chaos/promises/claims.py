@@ -11,8 +11,9 @@ from koalapy.chaos.promises.suspended import shared
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change
+from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import AttemptId, JobId, tag_of
-from koalapy.model.job import History, Job
+from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Settings
 from koalapy.model.states import AttemptState, JobState
@@ -34,17 +35,17 @@ class Claims:
         """Check the claims of a change. `pilots`: those before it."""
         jobs = {job.id: job for job in change.jobs}
         for line in change.history:
-            if line.kind == "work_stopping" and line.job in jobs:
+            if line.kind == HistoryKind.WORK_STOPPING and line.job in jobs:
                 self._check_barrier(line, jobs[line.job], decided)
         for each in change.attempts:
             if each.owner.kind is OwnerKind.SWEEP and each.id not in pilots:
                 Launchers(pilots, decided).check_fit(each)
-        claimed = [jobs[line.job] for line in change.history if line.kind == "job_claimed"]
+        claimed = [jobs[line.job] for line in change.history if line.kind == HistoryKind.JOB_CLAIMED]
         if not claimed:
             return
         usable = decided.usable
         self._check_order(claimed, jobs, before, usable, decided)
-        preempting = {line.job for line in change.history if line.kind == "job_preempts"}  # see Preemption
+        preempting = {line.job for line in change.history if line.kind == HistoryKind.JOB_PREEMPTS}  # see Preemption
         self._check_idle(claimed, preempting, usable, decided, Launchers(pilots, decided))
         for position, job in enumerate(claimed):
             self._check_network(job, decided)

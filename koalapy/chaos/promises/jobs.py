@@ -5,29 +5,31 @@ from dataclasses import dataclass
 
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change
+from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import JobId
-from koalapy.model.job import History, Job, Outcome
+from koalapy.model.job import Job, Outcome
 from koalapy.model.request import RetryOn
 from koalapy.model.settings import Settings
 from koalapy.model.states import JOB_TRANSITIONS, SWEEP_TRANSITIONS, JobState
 from koalapy.model.sweep import Sweep, Work
 
-_AFTER = {
-    "work_submitted": JobState.WAITING,
-    "prerequisites_done": JobState.WAITING,
-    "sweep_admitted": JobState.RUNNING,
-    "job_claimed": JobState.CLAIMING,
-    "job_released": JobState.RUNNING,
-    "work_stopping": JobState.STOPPING,
-    "job_ended_first": JobState.RUNNING,
-    "work_requeued": JobState.WAITING,
-    "work_unheld": JobState.WAITING,
-    "work_held": JobState.HELD,
-    "work_done": JobState.DONE,
-    "work_failed": JobState.FAILED,
-    "work_cancelled": JobState.CANCELLED,
+_AFTER: dict[str, JobState] = {
+    HistoryKind.WORK_SUBMITTED: JobState.WAITING,
+    HistoryKind.PREREQUISITES_DONE: JobState.WAITING,
+    HistoryKind.SWEEP_ADMITTED: JobState.RUNNING,
+    HistoryKind.JOB_CLAIMED: JobState.CLAIMING,
+    HistoryKind.JOB_RELEASED: JobState.RUNNING,
+    HistoryKind.WORK_STOPPING: JobState.STOPPING,
+    HistoryKind.JOB_ENDED_FIRST: JobState.RUNNING,
+    HistoryKind.WORK_REQUEUED: JobState.WAITING,
+    HistoryKind.WORK_UNHELD: JobState.WAITING,
+    HistoryKind.WORK_HELD: JobState.HELD,
+    HistoryKind.WORK_DONE: JobState.DONE,
+    HistoryKind.WORK_FAILED: JobState.FAILED,
+    HistoryKind.WORK_CANCELLED: JobState.CANCELLED,
 }
-_NEXT = {"work_held": Outcome.HOLD, "work_unheld": Outcome.GIVE_BACK}  # of a sweep that still returns its nodes
+# What is next for a sweep that still returns its nodes.
+_NEXT: dict[str, Outcome] = {HistoryKind.WORK_HELD: Outcome.HOLD, HistoryKind.WORK_UNHELD: Outcome.GIVE_BACK}
 _COUNTED = {"exit_status": RetryOn.EXIT, "killed": RetryOn.KILLED, "lost": RetryOn.LOST, "cluster_left": RetryOn.LOST}
 
 
@@ -52,7 +54,7 @@ class Jobs:
     def committed(self, change: Change, before: Mapping[JobId, Work]) -> None:
         changed = {work.id: work for work in change.work}
         for line in change.history:
-            if line.kind == "choices_ended":
+            if line.kind == HistoryKind.CHOICES_ENDED:
                 self._histories[line.job].submissions += 1
             if line.kind in _AFTER:
                 self._follow(line, changed.get(line.job) or before[line.job])
@@ -69,7 +71,7 @@ class Jobs:
         if history.state is JobState.STOPPING and line.kind in _NEXT:
             history.outcome = _NEXT[line.kind]
             return
-        if line.kind == "work_requeued":
+        if line.kind == HistoryKind.WORK_REQUEUED:
             after = self._requeued(history, work)
         table = SWEEP_TRANSITIONS if isinstance(work, Sweep) else JOB_TRANSITIONS
         legal = history.state is None or after in table[history.state]

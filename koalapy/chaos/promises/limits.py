@@ -7,6 +7,7 @@ from koalapy.chaos.violation import Promise, promise
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change
 from koalapy.model.cluster import ClusterState, Scavenge
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import AttemptId, tag_of
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
@@ -30,7 +31,7 @@ class Limits:
         for name in dict.fromkeys(each.cluster for each in new):
             live = _live(decided, name)
             self._check_growth(name, [each for each in live if each.id in before], len(live), decided)
-        if any(line.kind == "sweep_admitted" for line in change.history) and self._most is not None:
+        if any(line.kind == HistoryKind.SWEEP_ADMITTED for line in change.history) and self._most is not None:
             sweeps = decided.engine.records.sweeps.values()
             active = [sweep.id for sweep in sweeps if sweep.state is JobState.RUNNING]
             promise(len(active) <= self._most, Promise.LIMITS, "sweeps are active:", *active)

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change
 from koalapy.model.commands import SendNotification
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.notification import NotificationId, NotifyOn
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Work
 
-_SETTLED = ("notification_sent", "notification_given_up", "notification_unknown")
+_SETTLED = (HistoryKind.NOTIFICATION_SENT, HistoryKind.NOTIFICATION_GIVEN_UP, HistoryKind.NOTIFICATION_UNKNOWN)
 _ENDS = {
     JobState.DONE: NotifyOn.DONE,
     JobState.FAILED: NotifyOn.FAILED,
@@ -57,5 +58,7 @@ class Notifications:
                     promise(wanted in self._settled, Promise.NOTIFIED, "notification", wanted, "has no outcome")
         for settled, kind in self._settled.items():
             arrived = settled in self._arrived
-            lie = (kind == "notification_sent" and not arrived) or (kind == "notification_given_up" and arrived)
+            lie = (kind == HistoryKind.NOTIFICATION_SENT and not arrived) or (
+                kind == HistoryKind.NOTIFICATION_GIVEN_UP and arrived
+            )
             promise(not lie, Promise.NOTIFIED, settled, "is recorded as", kind, "but arrived" if arrived else "")

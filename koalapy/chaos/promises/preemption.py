@@ -9,8 +9,9 @@ from koalapy.chaos.promises.suspended import shared
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change
+from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import AttemptId, JobId, attempt_of, is_tag, tag_of
-from koalapy.model.job import History, Job
+from koalapy.model.job import Job
 from koalapy.model.settings import PreemptBy, Settings
 from koalapy.model.states import AttemptState, JobState
 from koalapy.scheduler.vacating import MOST_SUSPENSIONS
@@ -38,12 +39,12 @@ class Preemption:
         """Check the vacated jobs of a change, and those that come back."""
         self._attempts |= {each.id: each for each in change.attempts if each.pilot is None}
         jobs = {job.id: job for job in change.jobs}
-        claimed = [line.job for line in change.history if line.kind == "job_claimed"]
-        preempting = [line for line in change.history if line.kind == "job_preempts"]
+        claimed = [line.job for line in change.history if line.kind == HistoryKind.JOB_CLAIMED]
+        preempting = [line for line in change.history if line.kind == HistoryKind.JOB_PREEMPTS]
         self._check_suspended(jobs)
         going = {each for line in preempting for each in _made_room(line)}
         for line in change.history:
-            if line.kind == "job_preempts":
+            if line.kind == HistoryKind.JOB_PREEMPTS:
                 promise(line.job in claimed, Promise.PREEMPTS, "jobs are vacated for", line.job, "which is not claimed")
                 victims = [before[each] for each in _made_room(line)]
                 self._check_rules(jobs[line.job], before.get(line.job), victims)
@@ -55,12 +56,12 @@ class Preemption:
                     jobs[line.job], before.get(line.job), victims, suspended, (later, going), decided, launchers
                 )
                 self._vacated |= {each.id: each for each in victims if each.id not in suspended}
-            elif line.kind == "work_requeued" and line.job in self._vacated:
+            elif line.kind == HistoryKind.WORK_REQUEUED and line.job in self._vacated:
                 self._check_back(jobs[line.job], self._vacated.pop(line.job))
-            elif line.kind in ("work_done", "work_cancelled", "work_failed"):
+            elif line.kind in (HistoryKind.WORK_DONE, HistoryKind.WORK_CANCELLED, HistoryKind.WORK_FAILED):
                 vacated = self._vacated.pop(line.job, None)
                 promise(
-                    vacated is None or line.kind != "work_failed",
+                    vacated is None or line.kind != HistoryKind.WORK_FAILED,
                     Promise.COMES_BACK, "job", line.job, "was vacated and has failed",
                 )  # fmt: skip
 

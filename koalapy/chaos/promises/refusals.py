@@ -6,8 +6,8 @@ from koalapy.chaos.violation import Promise, promise
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change
 from koalapy.model.errors import Reason
+from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
-from koalapy.model.job import History
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 
 _FIRST, _LONGEST = Duration(5 * SECOND), Duration(10 * MINUTE)
@@ -113,9 +113,9 @@ def _may_pass(reason: Reason) -> bool:
 
 
 _LINES: dict[str, Callable[[Refusals, History, dict[AttemptId, Attempt]], None]] = {
-    "submission_failed": Refusals._refused,
-    "attempt_submitted": Refusals._accepted,
-    "attempt_cleaned_up": Refusals._cleaned_up,
-    "cancel_completed": Refusals._cleaned_up,
-    "job_claimed": Refusals._claimed,
+    HistoryKind.SUBMISSION_FAILED: Refusals._refused,
+    HistoryKind.ATTEMPT_SUBMITTED: Refusals._accepted,
+    HistoryKind.ATTEMPT_CLEANED_UP: Refusals._cleaned_up,
+    HistoryKind.CANCEL_COMPLETED: Refusals._cleaned_up,
+    HistoryKind.JOB_CLAIMED: Refusals._claimed,
 }

@@ -8,6 +8,7 @@ from koalapy.core.startup import LONGEST_LOGIN
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.events import ClusterLeft, Event
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.units import Instant
 
@@ -39,7 +40,7 @@ class Starts:
             return
         jobs = {job.id: job for job in change.jobs}
         for line in change.history:
-            if line.kind == "job_claimed" and line.job in self._waited:
+            if line.kind == HistoryKind.JOB_CLAIMED and line.job in self._waited:
                 request = jobs[line.job].written or jobs[line.job].request
                 asked = [each.cluster for each in request.components]
                 kept = None not in asked and silent.isdisjoint(asked)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.settings import Settings
@@ -29,7 +30,7 @@ class Times:
 
     def committed(self, change: Change) -> None:
         for line in change.history:
-            if line.kind == "job_claimed":
+            if line.kind == HistoryKind.JOB_CLAIMED:
                 self._claimed_at[line.job] = line.at
         for job in change.jobs:
             if job.state is JobState.CLAIMING:

@@ -37,6 +37,7 @@ from koalapy.link.session import LinkStatus
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.commands import CollectOutput
 from koalapy.model.events import ClusterLeft, ClusterLost, Event
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import AttemptId, Tag, tag_of
 from koalapy.model.notification import NotificationId
 from koalapy.model.pilot import job_of_pilot
@@ -200,7 +201,7 @@ class Watch:
         self.ask(lambda: promise(not early, Promise.COMMITTED, early, "events were acknowledged before"))
         for line in change.history:
             self.note(f"{line.at} {line.job} {line.kind} {line.details}")
-            if line.kind == "submission_failed":
+            if line.kind == HistoryKind.SUBMISSION_FAILED:
                 attempt = AttemptId(line.job, line.details["component"], line.details["attempt"])
                 self.cannot_start(tag_of(self._world.instance, attempt), "refused")
         decided, before, pilots = self._decided, dict(self._committed.jobs), dict(self._committed.pilots)

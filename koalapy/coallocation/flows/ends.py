@@ -4,6 +4,7 @@ from koalapy.coallocation.stop import cancel_work, code_and_message
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
 from koalapy.model.flow import Flow, replace_flow
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.request import OnFailure
@@ -24,7 +25,9 @@ def stop_flow(core: Core, now: Instant, flow: Job, outcome: Outcome, reason: Rea
     """Cancel all jobs of the flow that are left. It ends with this outcome once the last of them has ended."""
     if flow.state is not JobState.STOPPING:
         core.records.change(flow, state=JobState.STOPPING, outcome=outcome, reason=reason)
-        core.records.note(now, flow.id, "work_stopping", outcome=str(outcome), flow=True, **code_and_message(reason))
+        core.records.note(
+            now, flow.id, HistoryKind.WORK_STOPPING, outcome=str(outcome), flow=True, **code_and_message(reason)
+        )
     for each in jobs_of(core, flow):
         cancel_work(core, now, each, reason, force)
     if not core.prerequisites.left[flow.id] and flow.flow is not None:  # a repair of the store dropped the rest
@@ -66,7 +69,7 @@ def _end(core: Core, now: Instant, flow: Job, progress: Flow) -> None:
         core.records.change(flow, state=JobState.STOPPING, outcome=outcome)
     core.records.change(flow, state=JobState(str(outcome)), finished_at=now, reason=flow.reason or _CANCELLED[outcome])
     counts = {"done": progress.done, "failed": progress.failed, "cancelled": progress.cancelled}
-    core.records.note(now, flow.id, f"work_{outcome}", **counts, **code_and_message(flow.reason))
+    core.records.note(now, flow.id, HistoryKind(f"work_{outcome}"), **counts, **code_and_message(flow.reason))
 
 
 _CANCELLED = {

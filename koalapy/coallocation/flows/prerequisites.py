@@ -11,6 +11,7 @@ from typing import NamedTuple
 from koalapy.coallocation.flows.ends import count_end
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Work
@@ -62,7 +63,7 @@ def _take_turn(core: Core, now: Instant, job: Work) -> bool:
     if job.state is not JobState.BLOCKED:
         return False
     core.records.change_work(job, state=JobState.WAITING, waiting_since=now)
-    core.records.note(now, job.id, "prerequisites_done")
+    core.records.note(now, job.id, HistoryKind.PREREQUISITES_DONE)
     core.mark_dirty()
     return True
 
@@ -81,7 +82,7 @@ def _fail(core: Core, now: Instant, job: Work, causes: _Causes) -> None:
     reason = Reason(PREREQUISITE_FAILED, "request", message, advice)
     core.records.change_work(job, state=JobState.FAILED, reason=reason, finished_at=now)
     core.records.note(
-        now, job.id, "work_failed", code=reason.code, message=str(reason), chain=[each.id for each in chain]
+        now, job.id, HistoryKind.WORK_FAILED, code=reason.code, message=str(reason), chain=[each.id for each in chain]
     )
 
 

@@ -23,8 +23,9 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import ForgetAttempt, Hint
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import AttemptForgotten, ClusterConnected, Event, PruneRequested
+from koalapy.model.history import History
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import History, Job, Outcome
+from koalapy.model.job import Job, Outcome
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings

@@ -10,8 +10,9 @@ from sqlalchemy.exc import OperationalError
 
 from koalapy.model.change import Change, EpochJump, OutboxEntry
 from koalapy.model.commands import ForgetAttempt
+from koalapy.model.history import History
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import History, Job
+from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant

@@ -15,8 +15,9 @@ import waiting
 from sqlalchemy import create_engine, make_url, text
 
 from koalapy.model.change import Change
+from koalapy.model.history import History
 from koalapy.model.identity import JobId
-from koalapy.model.job import History, Job
+from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant

@@ -19,8 +19,9 @@ from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.errors import RequestError
+from koalapy.model.history import History
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
-from koalapy.model.job import Counters, History, Job
+from koalapy.model.job import Counters, Job
 from koalapy.model.parameters import ParameterResult, ResultBatch
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import ForgetAttempt
+from koalapy.model.history import History
 from koalapy.model.identity import AttemptId, InstanceId, JobId
-from koalapy.model.job import Counters, History, Job
+from koalapy.model.job import Counters, Job
 from koalapy.model.learned import Learned, Past
 from koalapy.model.parameters import ParameterResult, ResultBatch
 from koalapy.model.request import ComponentRequest, Request

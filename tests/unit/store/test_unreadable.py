@@ -17,8 +17,9 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import CancelAttempt, Command, ForgetAttempt
 from koalapy.model.errors import RequestError
 from koalapy.model.events import AttemptCleanedUp
+from koalapy.model.history import History
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, tag_of
-from koalapy.model.job import Counters, History, Job
+from koalapy.model.job import Counters, Job
 from koalapy.model.learned import NOTHING, Learned, Past
 from koalapy.model.parameters import Axis, ParameterResult, ResultBatch, Source, Space
 from koalapy.model.request import ComponentRequest, Request

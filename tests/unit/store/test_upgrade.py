@@ -16,8 +16,9 @@ from sqlalchemy.exc import OperationalError
 
 import koalapy
 from koalapy.model.change import Change
+from koalapy.model.history import History
 from koalapy.model.identity import JobId
-from koalapy.model.job import History, Job
+from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant

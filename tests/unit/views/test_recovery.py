@@ -9,9 +9,10 @@ from koalapy.driver.driver import host_slept
 from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
 from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
 from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt, SubmitAttempt
+from koalapy.model.history import History
 from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, pilot_id
 from koalapy.model.intervals import Intervals
-from koalapy.model.job import History, Job
+from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import Sweep
