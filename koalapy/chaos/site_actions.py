@@ -2,6 +2,7 @@
 who end leases."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from operator import attrgetter
 from random import Random
 from types import MappingProxyType
@@ -24,6 +25,7 @@ from koalapy.world.world import World
 
 _SPREAD = 8  # several sites have many events that are nobody's action
 GAP = 400  # mean number of events between two actions beside the plan
+_RANGED = 0.2  # of the large jobs do with fewer processors
 LARGEST = 24  # processors that a site with wide nodes has at least, and may lend
 
 Act = Callable[[SimSites, Random], None]
@@ -43,6 +45,8 @@ def _submit_large(sites: SimSites, rng: Random) -> None:
     component = ComponentRequest(
         processors=processors, executable=EXECUTABLE, arguments=arguments_of(program), walltime=Duration(3 * MINUTE)
     )
+    if rng.random() < _RANGED:
+        component = replace(component, most=processors, least=rng.randint(1, processors))
     retry_on = (RetryOn.LOST, RetryOn.KILLED)
     sites.worlds[name].koalad.submit(Request(name="large", components=(component,), retry_on=retry_on))
 

@@ -15,8 +15,8 @@ Act = Callable[[World, Random], None]
 OTHER_STORE = InstanceId("0ther")
 USERS = (
     Habits(),
-    Habits(notify=0.5),
-    Habits(long=0.8, matching=0.3),
+    Habits(notify=0.5, ranges=0.6),
+    Habits(long=0.8, matching=0.3, ranges=0.3),
     Habits(optional=0.8, notify=0.3),
     Habits(long=0.6, urgent=0.3),
     Habits(long=0.5, deaf=0.8, exit_status=0.3, matching=0.5),

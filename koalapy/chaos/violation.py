@@ -36,6 +36,7 @@ class Promise(StrEnum):
     NOTIFIED = "nobody is notified twice of one change of a job, and every outcome is recorded"
     AFTER = "no job begins before its prerequisites are done, or waits for what has failed"
     CHOICES = "a job takes its choices in their order, and only clusters that suit it"
+    RANGES = "a job with a range gets a size within it, and the most that is idle"
     BACK = "a wrapper is back at its relay soon after the way is open"
     STREAMS = "every byte of a stream arrives once and in order, or both ends are reset"
     LEFT = "a cluster that is drained or has left gets nothing, and keeps no row"

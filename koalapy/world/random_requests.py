@@ -43,6 +43,7 @@ class Habits:
     notify: float = 0  # nor this; drawn only if it is greater
     matching: float = 0  # nor this, in the same way: requirements, ranks, and groups of clusters
     urgent: float = 0  # nor this, in the same way: priority 0
+    ranges: float = 0  # nor this, in the same way: components that allow fewer processors than they want
 
 
 def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = None) -> Request:
@@ -63,7 +64,9 @@ def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = 
     )
     if habits.urgent and rng.random() < habits.urgent:
         request = replace(request, priority=0)
-    return _matching(rng, request, sizes) if habits.matching and rng.random() < habits.matching else request
+    if habits.matching and rng.random() < habits.matching:
+        request = _matching(rng, request, sizes)
+    return with_ranges(rng, request) if habits.ranges and rng.random() < habits.ranges else request
 
 
 def _matching(rng: Random, request: Request, sizes: Mapping[str, int]) -> Request:
@@ -79,6 +82,17 @@ def _matching(rng: Random, request: Request, sizes: Mapping[str, int]) -> Reques
         for each in request.components
     ]
     return replace(request, components=tuple(suited))
+
+
+def with_ranges(rng: Random, request: Request) -> Request:
+    """Let most components want up to twice their processors, and do with fewer."""
+    components = [_with_range(rng, each) if rng.random() < 0.8 else each for each in request.components]
+    return replace(request, components=tuple(components))
+
+
+def _with_range(rng: Random, component: ComponentRequest) -> ComponentRequest:
+    wanted = rng.randint(component.processors, 2 * component.processors)
+    return replace(component, processors=wanted, most=wanted, least=rng.randint(1, component.processors))
 
 
 def _notify(rng: Random, habits: Habits) -> tuple[Notify, ...]:

@@ -93,6 +93,7 @@ from koalapy.model.job import Outcome
 from koalapy.model.lease import BorrowedLease, lease_of_cluster
 from koalapy.model.matching import Verdict
 from koalapy.model.parameters import ResultBatch
+from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Preempt, PreemptBy, Settings
 from koalapy.model.states import AttemptState, JobState, LeaseState
 from koalapy.model.sweep import Sweep
@@ -119,6 +120,7 @@ RUN_EVENTS, PATIENCE = 5_000, 20_000
 SITES_EVENTS = 15_000
 NOTIFYING = Habits(notify=0.9)
 MATCHING = Habits(matching=0.9)
+RANGES = Habits(long=0.5, ranges=0.9)
 URGENT = Habits(long=0.6, urgent=0.3)
 LONG, OPTIONAL = Habits(long=0.9, walltime=0, exit_status=0), Habits(optional=0.8)
 SWEEPS = {"submit": 1, "submit_many": 0, "cancel": 0, "submit_sweep": 10}
@@ -645,6 +647,29 @@ def _a_group_has_processors_too_few() -> Any:
         return real(group, wanted - 1) if len(group) > 1 else real(group, wanted)
 
     return patch.object(groups, "_choice", choice)
+
+
+def _a_range_gets_its_least() -> Any:
+    """A job that does not fit with all of its processors gets the fewest that it allows."""
+
+    def most_that_fits(components: Any, place: Callable[[Any], Any]) -> Any:
+        for sized in (components, {index: each.smallest() for index, each in components.items()}):
+            if (found := place(sized)) is not None:
+                return sized, found
+        return None
+
+    return patch.object(broker, "most_that_fits", most_that_fits)
+
+
+def _a_range_goes_below_its_least() -> Any:
+    """The fewest processors of a component are one less than it allows."""
+    real = ComponentRequest.smallest
+
+    def smallest(self: Any) -> Any:
+        least = real(self)
+        return least if least is self or least.processors == 1 else replace(least, processors=least.processors - 1)
+
+    return patch.object(ComponentRequest, "smallest", smallest)
 
 
 def _drained_clusters_are_offered_to_the_broker() -> Any:
@@ -1239,6 +1264,8 @@ MUTANTS = (
     Mutant(
         "a group has processors too few", _a_group_has_processors_too_few, (P.CHOICES,), HARDLY_ANY, habits=MATCHING
     ),
+    Mutant("a range gets its least", _a_range_gets_its_least, (P.RANGES,), HARDLY_ANY, habits=RANGES),
+    Mutant("a range goes below its least", _a_range_goes_below_its_least, (P.RANGES,), HARDLY_ANY, habits=RANGES),
     Mutant(
         "a drained cluster is still offered to the broker",
         _drained_clusters_are_offered_to_the_broker,

@@ -99,7 +99,7 @@ class Waiting:
 
         A component names its cluster or goes to any cluster with room, the largest component first.
         """
-        needed = [each for each in job.request.components if not each.optional]
+        needed = [each.smallest() for each in job.request.components if not each.optional]
         named = [each for each in needed if each.cluster is not None]
         free = sorted((each for each in needed if each.cluster is None), key=lambda each: -each.processors)
         alone = not job.request.communication or len(job.request.components) == 1

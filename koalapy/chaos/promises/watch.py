@@ -24,6 +24,7 @@ from koalapy.chaos.promises.processors import Processors
 from koalapy.chaos.promises.programs import Programs
 from koalapy.chaos.promises.pruned import Pruned
 from koalapy.chaos.promises.queues import Queues
+from koalapy.chaos.promises.ranges import Ranges
 from koalapy.chaos.promises.refusals import Refusals
 from koalapy.chaos.promises.starts import Starts
 from koalapy.chaos.promises.streams import Streams
@@ -78,7 +79,7 @@ class Watch:
         self._choices, self._preemption = Choices(), Preemption(world.settings)
         self._sweeps = Sweeps(world.program_log.parameters, departures.is_given_up)
         self._local_users, self._contacts = LocalUsers(world, given_up), Contacts(world, given_up)
-        self._refusals = Refusals()
+        self._refusals, self._ranges = Refusals(), Ranges(world.clusters)
         self._streams = Streams(world.streams)
         world.streams.observer = _StreamWatch(self, self._streams)
         self._decided: Decided | None = None
@@ -216,6 +217,7 @@ class Watch:
         self.ask(lambda: self._flows.committed(change, self._committed.work()))
         self.ask(lambda: self._programs.committed(change, self._decided_at))
         self.ask(lambda: self._claims.committed(change, before, pilots, decided))
+        self.ask(lambda: self._ranges.committed(change, decided))
         self.ask(lambda: self._refusals.committed(change))
         self.ask(lambda: self._starts.committed(change, decided))
         self.ask(lambda: self._choices.committed(change))
@@ -272,6 +274,7 @@ class Watch:
             self.ask(lambda: self._departures.started(Tag(run.tag), run.cluster))
             self.ask(lambda: self._flows.started(Tag(run.tag), self._committed.work()))
             self.ask(lambda: self._contents.started(Tag(run.tag), run.cluster, self._committed))
+            self.ask(lambda: self._ranges.started(Tag(run.tag), run.cluster, self._committed))
         else:
             self.ask(lambda: self._programs.ended(Tag(run.tag), place))
 
