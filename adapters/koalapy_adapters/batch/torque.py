@@ -6,14 +6,14 @@ with OpenPBS.
 
 import re
 import shlex
-from typing import Dict, List, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
-from koalapy_adapters.batch import pbs_jobs, pbs_launch, torque_capacity, torque_launch
+from koalapy_adapters.batch import pbs_jobs, pbs_launch, slurm_launch, torque_capacity
 from koalapy_adapters.batch.classify import NOT_HELD, check, failure, unreadable
 from koalapy_adapters.batch.pbs import ALWAYS, LOWEST_PRIORITY, clock, everywhere, quoted, submitted_id, whole_script
 from koalapy_adapters.batch.pbs_codes import TORQUE
 from koalapy_adapters.batch.pbs_records import asked
-from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Description, JobStatus
+from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Description, Host, JobStatus, Launch
 from koalapy_adapters.batch.sge import VERSION
 from koalapy_adapters.batch.slurm_codes import NICEST
 from koalapy_adapters.batch.text import native_lines, one_line, rounded_up
@@ -26,10 +26,6 @@ NAME = "torque"
 capacity_argvs = torque_capacity.capacity_argvs
 parse_capacity = torque_capacity.parse_capacity
 cache_seconds = torque_capacity.cache_seconds
-batch_id = torque_launch.batch_id
-restarts = torque_launch.restarts
-hosts = torque_launch.hosts
-launch = torque_launch.launch
 why_stopped = pbs_launch.why_stopped
 
 _MIB = 1024 * 1024
@@ -182,6 +178,27 @@ def parse_hold(result: Result) -> None:
     check(result, (NOT_HELD, *REFUSALS))
 
 
+def batch_id(environment: Mapping[str, str]) -> str:
+    """Return the id of the job around this process. Inside one, where Slurm imitates Torque, it is a job of Slurm."""
+    return pbs_launch.batch_id(environment) or slurm_launch.batch_id(environment)
+
+
+def restarts(environment: Mapping[str, str]) -> int:
+    return slurm_launch.restarts(environment) if _is_slurm(environment) else pbs_launch.restarts(environment)
+
+
+def hosts(environment: Mapping[str, str], read: Callable[[str], str]) -> List[Host]:
+    if _is_slurm(environment):
+        return slurm_launch.hosts(environment, read)
+    return pbs_launch.hosts(environment, read)
+
+
+def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) -> List[Launch]:
+    if _is_slurm(environment):
+        return slurm_launch.launch(environment, names, agent)
+    return pbs_launch.launch(environment, names, agent)
+
+
 def _shape(job: BatchJob) -> List[str]:
     """The directives for nodes and walltime: equally many processors on each node, and as few nodes as possible.
 
@@ -221,3 +238,11 @@ def _options(job: BatchJob) -> List[str]:
     if job.exclusive:
         options.append("-l naccesspolicy=singlejob")
     return options
+
+
+def _is_slurm(environment: Mapping[str, str]) -> bool:
+    """Return whether Slurm runs the job, in whose environment SLURM_JOB_NODELIST is always set.
+
+    Slurm sets PBS_* only with its plugin spank_pbs, and never PBS_NODEFILE.
+    """
+    return "SLURM_JOB_NODELIST" in environment and "PBS_NODEFILE" not in environment
