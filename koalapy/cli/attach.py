@@ -7,7 +7,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.attendance import ESCAPE, FIRST, Attendance, Left, Screen, escape_of
+from koalapy.cli.attached_terminal import ESCAPE, FIRST, AttachedTerminal, Detached, Screen, escape_of
 from koalapy.cli.ends import OWN_FAILURE, exit_status_of, own_failures, print_end
 from koalapy.cli.explain import explained_of
 from koalapy.cli.follow import follow_output
@@ -43,7 +43,7 @@ def attach(
     runs on. The exit status is the program's; 125 is a failure of koala itself, and 0 follows ^] d.
     """
     with own_failures(), errors_reported(), Grid(grid) as koalad, interruptible():
-        attendance = Attendance(koalad, job, Screen(sys.stdout.buffer), take, escape_of(escape), reconnect)
+        attached = AttachedTerminal(koalad, job, Screen(sys.stdout.buffer), take, escape_of(escape), reconnect)
         document = koalad.show(job)
         kind = document["request"]["job"].get("interactive", "")
         if not kind or document["job"]["finished_at"] is not None:
@@ -52,8 +52,8 @@ def attach(
             message = f"Job {job} has a terminal, and there is none here to show it."
             raise RequestError("no_terminal", message, f"Use `koala attach {job}` in a terminal.")
         try:
-            follow_attended(attendance, kind, others, None)
-        except (Left, KeyboardInterrupt) as left:
+            follow_attended(attached, kind, others, None)
+        except (Detached, KeyboardInterrupt) as left:
             leave(job, left)
         except NotReachable:
             print_message(f"koala: job {job} goes on; `koala attach {job}` comes back to it.")
@@ -64,27 +64,27 @@ def attach(
     raise typer.Exit(exit_status_of(found))
 
 
-def follow_attended(attendance: Attendance, kind: str, others: bool, prefix: bool | None) -> None:
+def follow_attended(attached: AttachedTerminal, kind: str, others: bool, prefix: bool | None) -> None:
     """Attach to the terminal, or the standard input, whenever its program runs, until the job is final.
 
     `others`: the output of other ranks is shown too. `prefix`: see Grid.output; with a terminal, None has labels.
-    Raises Left if the person leaves, and KoalaError.
+    Raises Detached if the person leaves, and KoalaError.
     """
-    states, ended = StateLines(attendance.koalad), False
+    states, ended = StateLines(attached.koalad), False
 
     def attend(found: Document) -> None:
         nonlocal ended
         ended = found["components"][0]["exit_status"] is not None
-        if not attendance.has_begun:
+        if not attached.has_begun:
             states.print_changes(found)
-        attendance.attend(found)
+        attached.attend(found)
 
-    koalad, job, patience_s = attendance.koalad, attendance.job, attendance.reconnect_s
+    koalad, job, patience_s = attached.koalad, attached.job, attached.reconnect_s
     if kind == Interactive.INPUT:
-        return follow_output(koalad, job, attendance.screen, sys.stderr.buffer, attend, prefix, patience_s)
-    shown = attendance.screen if others else None
+        return follow_output(koalad, job, attached.screen, sys.stderr.buffer, attend, prefix, patience_s)
+    shown = attached.screen if others else None
     follow_output(koalad, job, shown, shown, attend, prefix is not False, patience_s, without=FIRST)
-    if ended and not attendance.has_shown_all:
+    if ended and not attached.has_shown_all:
         print_message(f"koala: not all that the program showed was seen here: `koala logs {job}` has it.")
 
 
@@ -93,7 +93,7 @@ def leave(job: int, why: BaseException) -> NoReturn:
 
     Raises typer.Exit.
     """
-    taken = isinstance(why, Left) and why.is_taken
+    taken = isinstance(why, Detached) and why.is_taken
     what = f"another client has taken over the terminal of job {job}" if taken else f"detached from job {job}"
     print_message(f"koala: {what}, which runs on. `koala attach {job}` comes back, `koala cancel {job}` ends it.")
     raise typer.Exit(OWN_FAILURE if taken else DONE)

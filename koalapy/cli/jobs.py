@@ -19,7 +19,7 @@ from koalapy.cli.output import (
     rich_table,
     table,
 )
-from koalapy.cli.progress import moving, progress_of
+from koalapy.cli.progress import progress_of, transfers_in_words
 from koalapy.cli.sweep_progress import counted
 from koalapy.cli.times import in_text
 from koalapy.client import Grid
@@ -163,7 +163,9 @@ def _why(job: Document) -> str:
     if text:
         return f"{sentence}." if dot else text
     paused = f"for job {job['suspended_for']}" if job["suspended_for"] else ""
-    return ", ".join(filter(None, (job["sweep"] and counted(job["sweep"]), _awaited(job), paused, moving(job))))
+    return ", ".join(
+        filter(None, (job["sweep"] and counted(job["sweep"]), _awaited(job), paused, transfers_in_words(job)))
+    )
 
 
 def _state(job: Document) -> str:

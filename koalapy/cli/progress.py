@@ -51,10 +51,10 @@ class StateLines:
         return None
 
     def _count(self, jobs: Sequence[Document]) -> None:
-        over, (printed_at, before) = sum(job["finished_at"] is not None for job in jobs), self._counted
-        if over != before and time.monotonic() - printed_at >= _PIPED_S:
-            self._counted = (time.monotonic(), over)
-            print_message(f"{over} of {counted_as(len(jobs), 'job')} {'is' if over == 1 else 'are'} final")
+        final, (printed_at, before) = sum(job["finished_at"] is not None for job in jobs), self._counted
+        if final != before and time.monotonic() - printed_at >= _PIPED_S:
+            self._counted = (time.monotonic(), final)
+            print_message(f"{final} of {counted_as(len(jobs), 'job')} {'is' if final == 1 else 'are'} final")
 
     def _print_change(self, job: Document) -> None:
         """Print the change of a job that is not final. A job's end is printed after the wait."""
@@ -96,7 +96,7 @@ def progress_of(flow: Document) -> str:
     return f"{flow['done']}/{flow['jobs']} done{more}"
 
 
-def moving(job: Document) -> str | None:
+def transfers_in_words(job: Document) -> str | None:
     """Describe a job's transfers in a few words for a table; None without transfers."""
     if not job["transfers"]:
         return None

@@ -15,7 +15,7 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.attach import follow_attended, leave
-from koalapy.cli.attendance import ESCAPE, Attendance, Left, Screen, escape_of
+from koalapy.cli.attached_terminal import ESCAPE, AttachedTerminal, Detached, Screen, escape_of
 from koalapy.cli.ends import exit_status_of, found_after, own_failures, print_end
 from koalapy.cli.explain import explained_of
 from koalapy.cli.follow import follow_output
@@ -222,22 +222,22 @@ def _run(
     with deferred() as let_in:  # no interrupt between the submission and its id
         job = koalad.submit(request, **wishes)
         kind, output = request.get("interactive"), sys.stderr.buffer if json else sys.stdout.buffer
-        attendance = Attendance(koalad, job, Screen(output), False, escape, reconnect_s)
+        attached = AttachedTerminal(koalad, job, Screen(output), False, escape, reconnect_s)
         try:
             let_in()
             print_message(f"job {job} accepted")
             if kind:
-                follow_attended(attendance, kind, True, prefix)
+                follow_attended(attached, kind, True, prefix)
             else:
                 _warn_of_input()
                 states = StateLines(koalad)
                 follow_output(koalad, job, output, sys.stderr.buffer, states.print_changes, prefix, reconnect_s)
             document = koalad.show(job)
             explained = explained_of(koalad, document["job"])
-        except Left as left:
+        except Detached as left:
             leave(job, left)
         except KeyboardInterrupt as interrupt:
-            if kind == Interactive.TERMINAL and attendance.has_begun:  # while koalad or the cluster is out of reach
+            if kind == Interactive.TERMINAL and attached.has_begun:  # while koalad or the cluster is out of reach
                 leave(job, interrupt)
             _cancel(koalad, job)
             raise

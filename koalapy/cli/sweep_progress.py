@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.0
 _PIPED_S = 10.0  # between two plain lines of one sweep
-_NOT_OVER = ("waiting", "held", "running", "stopping")
+_NOT_FINAL = ("waiting", "held", "running", "stopping")
 Document = Mapping[str, Any]
 
 
@@ -23,7 +23,7 @@ def wait_for_all(koalad: Grid, jobs: Sequence[int], timeout_s: float | None = No
 
     Raises TimeoutError after `timeout_s`.
     """
-    sweeps = {job["id"] for job in koalad.jobs(_NOT_OVER, jobs) if job["sweep"]}
+    sweeps = {job["id"] for job in koalad.jobs(_NOT_FINAL, jobs) if job["sweep"]}
     if not sweeps:
         return koalad.wait(jobs, timeout_s)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s

@@ -62,7 +62,7 @@ def wait_with_progress(
     try:
         with interruptible():
             deadline = None if timeout_s is None else time.monotonic() + timeout_s
-            return _when_over(koalad, jobs, deadline, Reconnecting(reconnect_s, print_message))
+            return _when_final(koalad, jobs, deadline, Reconnecting(reconnect_s, print_message))
     except KeyboardInterrupt:
         ids = " ".join(map(str, jobs))
         what = f"job {ids} goes" if len(jobs) == 1 else f"{len(jobs)} jobs go"
@@ -73,7 +73,7 @@ def wait_with_progress(
         raise
 
 
-def _when_over(
+def _when_final(
     koalad: Grid, jobs: Sequence[int], deadline: float | None, reconnecting: Reconnecting
 ) -> Sequence[Document]:
     states = StateLines(koalad)

@@ -14,7 +14,7 @@ from koalapy_adapters.host.event_loop import dispatch_ready
 from koalapy_adapters.wrapper.program import terminal as module
 from koalapy_adapters.wrapper.program.terminal import LONGEST, REPLAYED, Terminal
 
-from koalapy.cli.attendance import Keys, escape_of
+from koalapy.cli.attached_terminal import Keys, escape_of
 from koalapy.model.errors import RequestError
 
 PATIENCE_S = 30.0

@@ -33,7 +33,7 @@ _CALM = b"\x1b[?1047l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b
 Document = Mapping[str, Any]
 
 
-class Left(Exception):
+class Detached(Exception):
     """The person has left the terminal; the job runs on. `is_taken`: another client has it."""
 
     def __init__(self, is_taken: bool = False) -> None:
@@ -78,7 +78,7 @@ def escape_of(text: str) -> bytes:
     raise RequestError("bad_option", message, "Write ^ and a letter, or one of [ \\ ] ^ _.")
 
 
-class Attendance:
+class AttachedTerminal:
     """Attaches to the job's terminal while its program runs, and again after koalad or a cluster could not be reached.
 
     `take`: also if another client is attached. `escape`: see Keys. `reconnect_s`: the seconds for which the cluster
@@ -101,7 +101,7 @@ class Attendance:
     def attend(self, found: Document) -> None:
         """Attach if the program runs, until it ends. `found`: the job's document.
 
-        Raises Left once the person is gone, NotReachable if koalad is, and KoalaError if that is for good.
+        Raises Detached once the person is gone, NotReachable if koalad is, and KoalaError if that is for good.
         """
         first = found["components"][0]
         if first["state"] not in _REACHED or first["attempt"] == self._over:
@@ -121,7 +121,7 @@ class Attendance:
             self._pause(error)
         except KoalaError as error:
             if error.reason.code == "stream_taken":
-                raise Left(is_taken=True) from None
+                raise Detached(is_taken=True) from None
             if error.reason.code not in _HAS_ENDED:
                 raise
             self._over, self._is_whole = first["attempt"], False
@@ -198,7 +198,7 @@ class Screen:
     def use(self, terminal: Terminal, keys: Keys) -> None:
         """Give keys to the program, and show what it shows, until it ends.
 
-        Raises Left if the person detaches or hangs up, and KoalaError if the connection breaks.
+        Raises Detached if the person detaches or hangs up, and KoalaError if the connection breaks.
         """
         ended = False
         try:
@@ -213,10 +213,10 @@ class Screen:
                         passed, leaves = keys.typed(typed or b"")
                         terminal.write(passed)
                     if leaves or typed == b"":
-                        raise Left
+                        raise Detached
                 ended = True
         except KeyboardInterrupt:  # a hang-up, or SIGTERM: Ctrl-C is a key for the program
-            raise Left from None
+            raise Detached from None
         finally:
             if not ended:
                 self._show(_CALM)
