@@ -173,7 +173,7 @@ class Driver:
         self._renew, self._quarantine = renew, quarantine
         self._recorder = recorder or NoRecorder()
         self._recorder.begin(engine)
-        self._uncommitted: tuple[Change, Sequence[Delivery], Step] | None = None
+        self._uncommitted: tuple[Step, Sequence[Delivery]] | None = None
         self._known = LastKnown()
         self._groups: deque[_Group] = deque()  # groups of a failed batch that are yet to be handled again
         self._acting = False  # a committed step is being carried out, and must not be handled again
@@ -201,13 +201,14 @@ class Driver:
         self._recorder.handled(step)
         if self._group is not None:
             self.engine.summaries(now)  # raises for measurements that would make a later decision fail
-        jump = self._epoch_jump([event for event in events if isinstance(event, StoreRestored)])
+        step.epoch_jump = self._epoch_jump([event for event in events if isinstance(event, StoreRestored)])
         confirmed = [number for delivery in deliveries for number in delivery.confirmed if number in self._outbox]
         left = [event.name for event in events if isinstance(event, ClusterLeft)]
         confirmed += [entry.number for entry in self._outbox.to_clusters(left)]
         parted = [event.neighbour for event in events if isinstance(event, NeighbourLeft)]
         confirmed += [entry.number for entry in self._outbox.to_neighbours(parted)]
-        self._uncommitted = self._change(step, confirmed, jump), deliveries, step
+        self._number(step, confirmed)
+        self._uncommitted = step, deliveries
         self._commit()
 
     def retry(self) -> None:
@@ -218,15 +219,15 @@ class Driver:
     def _commit(self) -> None:
         if self._uncommitted is None:
             return
-        change, deliveries, step = self._uncommitted
-        if not change.empty:
-            self._store.commit(change)
+        step, deliveries = self._uncommitted
+        if not step.empty:
+            self._store.commit(step)
         self._uncommitted = None
         for each in deliveries:
             self._known.learn(each.events, each.session, self.engine.core.left)
             self._renewing |= each.renews
         self._acting = True
-        self._act(change, deliveries, step)
+        self._act(deliveries, step)
         self._acting = False
 
     # ---- failures, which affect one cluster or user only
@@ -359,48 +360,27 @@ class Driver:
         self._outbox.skip_past(jump.last_number)
         return jump
 
-    def _change(self, step: Step, confirmed: list[int], jump: EpochJump | None) -> Change:
-        sent = self._outbox.number(step.commands)
-        superseded = [number for entry in sent for number in self._outbox.superseded_by(entry)]
+    def _number(self, step: Step, confirmed: list[int]) -> None:
+        """Number the step's commands, which are sent as entries of the outbox, and confirm what needs no sending."""
+        step.sent = self._outbox.number(step.commands)
+        superseded = [number for entry in step.sent for number in self._outbox.superseded_by(entry)]
         superseded += self._outbox.left_behind_by(step.removed)
-        return Change(
-            jobs=step.jobs,
-            sweeps=step.sweeps,
-            attempts=step.attempts,
-            counters=step.counters,
-            history=step.history,
-            sent=sent,
-            confirmed=tuple(dict.fromkeys([*confirmed, *superseded])),
-            epoch_jump=jump,
-            results=step.results,
-            learned=step.learned,
-            usage=step.usage,
-            accounted=step.accounted,
-            new=step.new,
-            removed=step.removed,
-            as_before=step.as_before,
-            neighbours=step.neighbours,
-            leases=step.leases,
-            requests_seen=step.requests_seen,
-            requests_forgotten=step.requests_forgotten,
-            leases_ended=step.leases_ended,
-            leases_removed=step.leases_removed,
-        )
+        step.confirmed = tuple(dict.fromkeys([*confirmed, *superseded]))
 
-    def _act(self, change: Change, deliveries: Sequence[Delivery], step: Step) -> None:
-        self._outbox.drop(change.confirmed)
+    def _act(self, deliveries: Sequence[Delivery], step: Step) -> None:
+        self._outbox.drop(step.confirmed)
         connected = {
             event.cluster for each in deliveries for event in each.events if isinstance(event, ClusterConnected)
         }
         again = self._outbox.to_clusters(connected)
-        self._outbox.put(change.sent)
+        self._outbox.put(step.sent)
         failed: set[str] = set()
         for delivery in deliveries:
             if (newest := delivery.acknowledge) is not None:
                 self._over_link(newest[0], failed, self._links.acknowledge, *newest)
         for entry in again:
             self._over_link(destination_of(entry.command), failed, self._links.send, entry, True)
-        for entry in change.sent:
+        for entry in step.sent:
             doubt = self._is_doubtful(entry.command)
             self._over_link(destination_of(entry.command), failed, self._links.send, entry, doubt)
         for hint in step.hints:
@@ -408,7 +388,7 @@ class Driver:
         for delivery in deliveries:
             if delivery.after is not None:
                 delivery.after(step)
-        self._committed(change)
+        self._committed(step)
 
     def _over_link(self, cluster: str | None, failed: set[str], call: Callable[..., None], *arguments: object) -> None:
         """Make this call of a link; end the session with its cluster if it raises, and skip further calls there.

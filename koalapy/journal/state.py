@@ -46,10 +46,21 @@ def is_frozen(kind: type) -> bool:
 
 def attributes(value: Any) -> dict[str, Any]:
     """Return all attributes of an object of the deciding packages, by name."""
-    if is_dataclass(value):
-        return {each.name: getattr(value, each.name) for each in fields(value)}
+    names = field_names(type(value))
+    if names is not None:
+        return {each: getattr(value, each) for each in names}
     found: dict[str, Any] = vars(value)
     return found
+
+
+def field_names(kind: Any) -> list[str] | None:
+    """Return the names of all attributes of a dataclass or row; None for a class of which an object may have others.
+
+    A Step is one of these: it is a Change and has further attributes.
+    """
+    if not is_dataclass(kind) or (kind.__dictoffset__ and "__dataclass_fields__" not in vars(kind)):
+        return None
+    return [each.name for each in fields(kind)]
 
 
 def _copy(value: Any, memo: _Memo) -> Any:

@@ -10,7 +10,6 @@ import importlib
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from types import FunctionType
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 from koalapy.engine import Engine
 from koalapy.journal.journal import Batch, Taken
 from koalapy.journal.secrets import HIDDEN, Secrets
-from koalapy.journal.state import ROOMS, attributes, in_rooms
+from koalapy.journal.state import ROOMS, attributes, field_names, in_rooms
 from koalapy.model.errors import RequestError
 from koalapy.model.notification import Program, Webhook
 from koalapy.model.request import ComponentRequest
@@ -272,9 +271,9 @@ class _Reader:
     def _make_object(self, place: int, written: dict[str, Any]) -> Any:
         kind = _found(written["is"], object)
         self._made[place] = made = object.__new__(kind)
-        names = {each.name for each in fields(kind)} if is_dataclass(kind) else written.keys() - {"is"}
-        if names != written.keys() - {"is"}:
-            others = ", ".join(sorted(names ^ written.keys() - {"is"}))
+        names = field_names(kind)
+        if names is not None and set(names) != written.keys() - {"is"}:
+            others = ", ".join(sorted(set(names) ^ written.keys() - {"is"}))
             raise ValueError(f"a {written['is']} has other fields here: {others}")
         for name, each in written.items():
             if name != "is":

@@ -37,10 +37,9 @@ class EpochJump:
     last_number: int
 
 
-@fast_frozen
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Change:
-    """All changes of one batch of events.
+    """All changes of one batch of events. The engine makes it as a Step; the driver adds what concerns the outbox.
 
     They are committed whole or not at all, and durable before any command is carried out. `jobs`: those that changed,
     or an attempt of theirs, each with all its present attempts. A store keeps attempts apart from their jobs: of `jobs`

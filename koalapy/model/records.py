@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from koalapy.model.attempt import Attempt, AttemptRow, attempt_row, attempt_value, replace_pilot
-from koalapy.model.change import Snapshot
+from koalapy.model.change import Change, Snapshot
 from koalapy.model.commands import Command, Hint
 from koalapy.model.ended_lease import EndedLease, LeaseKey
 from koalapy.model.fast_frozen import become
@@ -33,31 +33,18 @@ from koalapy.model.usage import BatchSpan, Usage, usage_of_try
 _Line = tuple[JobId, Instant, str, dict[str, Any], tuple[AttemptId, str | None] | None]
 
 
-class Step:
-    """The result of one batch of events. Commands and hints are carried out once the rest is committed.
+class Step(Change):
+    """The change that one batch of events makes. Commands and hints are carried out once it is committed.
 
     It has the rows that changed. The copies of them that never change are made when they are first read, since the
     simulator reads few of them. The rows must not have changed meanwhile: once the next batch is handled, RuntimeError
-    is raised. Few steps have the fields that are empty here.
+    is raised. To a type checker their properties cannot be assigned, as those of a Change can; nothing assigns them.
     """
 
     hints: tuple[Hint, ...] = ()
-    counters: Counters | None = None
-    results: tuple[ResultBatch, ...] = ()
-    learned: Learned | None = None
-    usage: tuple[Usage, ...] = ()
-    accounted: tuple[BatchSpan, ...] = ()
-    new: tuple[JobId, ...] = ()  # ids of jobs and sweeps, given out for the first time
-    removed: tuple[JobId, ...] = ()  # pruned jobs, sweeps and pilots
-    neighbours: tuple[Neighbour, ...] = ()  # that changed
-    leases: tuple[Lease, ...] = ()  # that changed
-    requests_seen: tuple[SeenRequest, ...] = ()
-    requests_forgotten: tuple[Origin, ...] = ()
-    leases_ended: tuple[EndedLease, ...] = ()
-    leases_removed: tuple[LeaseKey, ...] = ()
 
     def __init__(self, records: "Records") -> None:
-        """Begin an empty step, which `records` fills."""
+        """Begin an empty step, which `records` fills. The fields of a Change that it does not set have its defaults."""
         self.commands: Sequence[Command] = ()
         self.ended: list[Job] = []  # the rows of jobs that became final, which do not change any more
         self.number = 0  # among the steps that were taken
@@ -69,34 +56,29 @@ class Step:
         self._records = records
 
     @cached_property
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[Job, ...]:  # type: ignore[override]
         """The jobs that changed, or an attempt of theirs, each with its present attempts."""
         self._check()
         return tuple([job_value(row, self._attempt_values) for row in self.rows.values()])
 
     @cached_property
-    def sweeps(self) -> tuple[Sweep, ...]:
+    def sweeps(self) -> tuple[Sweep, ...]:  # type: ignore[override]
         """The sweeps that changed."""
         self._check()
         return tuple([sweep_value(row) for row in self.sweep_rows.values()])
 
-    @property
-    def work(self) -> list[Work]:
-        """The jobs and sweeps."""
-        return [*self.jobs, *self.sweeps]
-
-    @property
-    def attempts(self) -> tuple[Attempt, ...]:
+    @cached_property
+    def attempts(self) -> tuple[Attempt, ...]:  # type: ignore[override]
         """All attempts that changed."""
         return tuple(self._attempt_values.values())
 
-    @property
-    def as_before(self) -> tuple[JobId, ...]:
+    @cached_property
+    def as_before(self) -> tuple[JobId, ...]:  # type: ignore[override]
         """The ids of jobs of which attempts changed only."""
         return tuple([number for number in self.rows if number not in self.itself])
 
     @cached_property
-    def history(self) -> tuple[History, ...]:
+    def history(self) -> tuple[History, ...]:  # type: ignore[override]
         return tuple([_history(*line) for line in self.lines])
 
     @cached_property
