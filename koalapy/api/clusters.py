@@ -14,6 +14,7 @@ from koalapy.runtime.logins import Logins, LoginState
 from koalapy.runtime.service import Service
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.views.clusters import LeftOn
+from koalapy.views.matching import ads_answer
 
 Facts = Callable[[], answers.KoaladFacts]
 
@@ -38,7 +39,7 @@ def add_clusters(app: FastAPI, service: Service, calls: GridCalls, facts: Facts)
     @app.get("/v1/clusters/ads")
     def ads() -> answers.AdsAnswer:
         """List the attributes of each cluster that requirements and ranks can name."""
-        return documents.ads(service.ads())
+        return ads_answer(service.ads())
 
     @app.post("/v1/reload")
     def reload(body: ReloadBody | None = None) -> answers.ReloadAnswer:

@@ -11,8 +11,8 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from koalapy.api import documents
 from koalapy.model.errors import KoalaError, Reason, RequestError
+from koalapy.views import fields
 
 _STATUS_BY_CODE = {"no_such_job": 404, "wrong_state": 409, "not_asked": 409, "not_ended": 409}
 _STATUS_BY_WHOSE = {"transient": 503, "cluster": 502, "request": 422, "ours": 500}
@@ -74,7 +74,7 @@ def _too_large(limit: int) -> JSONResponse:
 
 def error_answer(reason: Reason, status: int) -> JSONResponse:
     """Build the answer koala.error/1 for this reason, with this HTTP status."""
-    return JSONResponse(documents.error(reason), status_code=status)
+    return JSONResponse(fields.error(reason), status_code=status)
 
 
 def _koala_error(request: HttpRequest, error: Exception) -> JSONResponse:

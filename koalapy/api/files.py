@@ -1,7 +1,7 @@
 """The files of jobs in the HTTP API: fetch files, read output, and follow output while it is written."""
 
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import anyio
@@ -11,13 +11,14 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from koalapy import answers
-from koalapy.api import documents
 from koalapy.api.bodies import LONGEST_WAIT_S, FetchBody, FollowBody, Timeout
 from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.identity import JobId
-from koalapy.model.job import Component
+from koalapy.model.textfile.words import valid_text
+from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.following import Ended, Written
 from koalapy.runtime.service import Service
+from koalapy.views.fields import error as error_of
 
 T = TypeVar("T")
 _FOLLOWERS = 500  # outputs that are read at one time, each by a thread other than those of all other calls
@@ -43,7 +44,7 @@ def add_files(app: FastAPI, service: Service) -> None:
         wanted = body or FetchBody()
         directory = wanted.directory or service.work(job).request.directory
         _must_be_absolute(directory)
-        return documents.fetched(job, service.fetch(job, wanted.paths, directory, min(timeout, LONGEST_WAIT_S)))
+        return _fetched(job, service.fetch(job, wanted.paths, directory, min(timeout, LONGEST_WAIT_S)))
 
     @app.get("/v1/jobs/{job}/output", response_class=StreamingResponse, responses=_BYTES)
     async def output(
@@ -80,10 +81,24 @@ def add_files(app: FastAPI, service: Service) -> None:
         A blank line means that nothing was written. To continue an answer that broke off, add up the sizes of each
         process and send the sums as `positions`.
         """
-        components, pieces = await run_in_threadpool(
+        processors, pieces = await run_in_threadpool(
             service.follow, job, body.stream, body.component, body.by_attempt()
         )
-        return StreamingResponse(_frames(components, pieces, followers), media_type="application/octet-stream")
+        return StreamingResponse(_frames(processors, pieces, followers), media_type="application/octet-stream")
+
+
+def _fetched(job_id: int, home: Collected | None) -> answers.FetchAnswer:
+    """Answer with the fetched files of a job, or that they are being fetched (`home` is None)."""
+    return {
+        "schema": "koala.fetch/1",
+        "id": job_id,
+        "state": "fetching" if home is None else "fetched",
+        "files": home.files if home else None,
+        "bytes": home.size if home else None,
+        "missing": [valid_text(each) for each in home.missing] if home else [],
+        "lack": valid_text(home.lack) or None if home else None,
+        "notes": [valid_text(each) for each in home.notes] if home else [],
+    }
 
 
 def _must_be_absolute(directory: str) -> None:
@@ -94,16 +109,16 @@ def _must_be_absolute(directory: str) -> None:
 
 
 async def _frames(
-    components: Sequence[Component],
+    processors: Mapping[int, int],
     pieces: Iterator[Sequence[Written | Ended]],
     followers: anyio.CapacityLimiter,
 ) -> AsyncIterator[bytes]:
-    yield _line({"components": [[each.index, each.processors] for each in components]})
+    yield _line({"components": [[*each] for each in processors.items()]})
     try:
         while (some := await _next(pieces, followers)) is not None:
             yield b"".join(map(frame, some)) or b"\n"
     except KoalaError as error:
-        yield _line({"end": documents.error(error.reason)})
+        yield _line({"end": error_of(error.reason)})
     else:
         yield _line({"end": None})
 

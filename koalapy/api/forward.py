@@ -8,7 +8,6 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from koalapy import answers
-from koalapy.api import documents
 from koalapy.api.streaming import BODY, FRAMES, ApiStream, StreamAnswer
 from koalapy.model.identity import JobId
 from koalapy.runtime.service import Service
@@ -25,9 +24,15 @@ def add_forward(app: FastAPI, service: Service) -> None:
     @app.get("/v1/jobs/{job}/forward")
     def where(job: JobId, port: Port, component: int | None = None, rank: Rank = 0) -> answers.PortAnswer:
         """Return where a port of a running job is. Whether the program listens there is not known."""
-        _, chosen = service.where_forwarded(job, component, rank)
-        assert chosen.cluster is not None
-        return documents.port(job, chosen.index, chosen.cluster, rank, port)
+        found = service.where_forwarded(job, component, rank)
+        return {
+            "schema": "koala.port/1",
+            "id": job,
+            "component": found.id.component,
+            "cluster": found.cluster,
+            "rank": rank,
+            "port": port,
+        }
 
     @app.post("/v1/jobs/{job}/forward", response_class=Response, responses=FRAMES, openapi_extra=BODY)
     async def forward(job: JobId, port: Port, component: int | None = None, rank: Rank = 0) -> Response:
@@ -46,7 +51,7 @@ def add_forward(app: FastAPI, service: Service) -> None:
     @app.get("/v1/jobs/{job}/terminal")
     def terminal(job: JobId) -> answers.TerminalAnswer:
         """Return where the terminal of a running interactive job is, and whether a client is attached to it."""
-        return documents.terminal(job, service.where_terminal(job))
+        return service.where_terminal(job)
 
     @app.post("/v1/jobs/{job}/terminal", response_class=Response, responses=FRAMES, openapi_extra=BODY)
     async def attach(job: JobId, take: bool = False) -> Response:

@@ -10,7 +10,6 @@ from fastapi import FastAPI, Query
 from fastapi.concurrency import run_in_threadpool
 
 from koalapy import answers
-from koalapy.api import documents
 from koalapy.api.bodies import LONGEST_WAIT_S, Again, CancelBody, CancelIds, Ids, JobText, JobTexts, Timeout
 from koalapy.api.koalad import Facts
 from koalapy.languages.mapping import job_mapping
@@ -23,6 +22,8 @@ from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.runtime.resubmission import request_again, request_of_failed, request_of_flow
 from koalapy.runtime.service import Service
+from koalapy.views import checking, matching
+from koalapy.views import jobs as views
 from koalapy.views.flow_tree import flow_tree
 
 Reader = Callable[[JobText], Request]
@@ -41,8 +42,7 @@ def _add_submission(app: FastAPI, service: Service, read: Reader, facts: Facts, 
         """Accept a job or a flow. A repeated request with the same key returns the same job."""
         _must_accept_jobs(facts)
         begun = time.perf_counter()
-        job = service.submit(read(body), owner, body.key)
-        return documents.submitted(job, time.perf_counter() - begun)
+        return _submitted(service.submit(read(body), owner, body.key), begun)
 
     @app.post("/v1/jobs/{job}/resubmit")
     def resubmit(job: JobId, body: Again) -> answers.SubmitAnswer:
@@ -56,24 +56,24 @@ def _add_submission(app: FastAPI, service: Service, read: Reader, facts: Facts, 
             request = request_of_failed(found) if body.failed else request_again(found)
         if body.overrides:
             request = _overridden(found, body, read)
-        return documents.submitted(service.submit(request, owner, body.key), time.perf_counter() - begun)
+        return _submitted(service.submit(request, owner, body.key), begun)
 
     @app.post("/v1/jobs/batch")
     def submit_many(body: JobTexts) -> answers.SubmitsAnswer:
         """Accept all of these jobs or none, in one commit. The keys work as in a submission."""
         _must_accept_jobs(facts)
-        return documents.submitted_many(service.submit_many(_read_all(body.jobs, read), owner))
+        return {"schema": "koala.submits/1", "ids": [*service.submit_many(_read_all(body.jobs, read), owner)]}
 
     @app.post("/v1/jobs/check")
     def check(body: JobTexts) -> answers.CheckAnswer:
         """Show the jobs as koalad understands them, and whether they can ever fit. Nothing is submitted."""
-        return documents.checked(service.check([request for request, _ in _read_all(body.jobs, read)]))
+        return checking.answer(service.check([request for request, _ in _read_all(body.jobs, read)]))
 
     @app.post("/v1/match")
     def match(body: JobText) -> answers.MatchAnswer:
         """List the clusters and groups of clusters that the job fits on now. Nothing is submitted."""
         request = read(body)
-        return documents.matched(request, *service.match(request))
+        return matching.answer(request, *service.match(request))
 
 
 def _add_queries(app: FastAPI, service: Service) -> None:
@@ -94,20 +94,20 @@ def _add_queries(app: FastAPI, service: Service) -> None:
             stored = service.all_work(state, None if id is None else [JobId(each) for each in id])
         among = [each for each in stored if parts or each.part_of is None]
         found = [each for each in among if has_labels(each.request.labels, wanted)]
-        return documents.jobs(found, service.transfers([each.id for each in found]))
+        return views.jobs(found, service.transfers([each.id for each in found]))
 
     @app.get("/v1/wait")
     async def wait(id: Annotated[list[int], Query()], timeout: Timeout = LONGEST_WAIT_S) -> answers.JobsAnswer:
         """Return the jobs when all of them are final, or after `timeout` seconds in the states that they have then."""
         ids = [JobId(each) for each in id]
         await _until_final(service, ids, min(timeout, LONGEST_WAIT_S))
-        return await run_in_threadpool(lambda: documents.jobs(service.over(ids), service.transfers(ids)))
+        return await run_in_threadpool(lambda: views.jobs(service.over(ids), service.transfers(ids)))
 
     @app.get("/v1/jobs/{job}")
     def show(job: JobId) -> answers.JobAnswer:
         """Show one job with its request and history."""
         transfers = service.transfers([job]).get(job, [])
-        return documents.job_with_history(service.work(job), service.history(job), transfers)
+        return views.job_with_history(service.work(job), service.history(job), transfers)
 
     @app.get("/v1/jobs/{job}/tree")
     def tree(
@@ -116,45 +116,48 @@ def _add_queries(app: FastAPI, service: Service) -> None:
         most: Annotated[int, Query(ge=0, le=1_000, description="jobs to list")] = 200,
     ) -> answers.TreeAnswer:
         """Show a part of the tree of a flow, in its order, and count all its jobs by state."""
-        return documents.tree(job, flow_tree(service.jobs_of_flow(job), skip, most))
+        return flow_tree(job, service.jobs_of_flow(job), skip, most)
 
     @app.get("/v1/jobs/{job}/explain")
     def explain(job: JobId) -> answers.ExplainAnswer:
         """Explain the state of a job, and list what each cluster lacks for it."""
-        found = service.explain(job)
-        return documents.explanation(found, service.history(job) if found.work.state.final else ())
+        return service.explain(job)
 
 
 def _add_actions(app: FastAPI, service: Service) -> None:
     @app.post("/v1/jobs/{job}/cancel")
     def cancel(job: JobId, body: CancelBody | None = None) -> answers.JobAnswer:
         """Cancel a job: stop its programs, or remove it from the wait queue. Of a flow, all jobs are cancelled."""
-        return documents.job_with_history(service.cancel([job], body is not None and body.force).only())
+        return views.job_with_history(service.cancel([job], body is not None and body.force).only())
 
     @app.post("/v1/jobs/{job}/hold")
     def hold(job: JobId) -> answers.JobAnswer:
         """Keep a waiting job from being placed."""
-        return documents.job_with_history(service.hold([job]).only())
+        return views.job_with_history(service.hold([job]).only())
 
     @app.post("/v1/jobs/{job}/release")
     def release(job: JobId) -> answers.JobAnswer:
         """Allow a held job to be placed again."""
-        return documents.job_with_history(service.release([job]).only())
+        return views.job_with_history(service.release([job]).only())
 
     @app.post("/v1/jobs/cancel")
     def cancel_many(body: CancelIds) -> answers.ChangedAnswer:
         """Cancel many jobs in one commit. `refused` lists the others, each with the reason."""
-        return documents.changed(service.cancel(body.ids, body.force))
+        return views.changed(service.cancel(body.ids, body.force))
 
     @app.post("/v1/jobs/hold")
     def hold_many(body: Ids) -> answers.ChangedAnswer:
         """Hold many jobs in one commit."""
-        return documents.changed(service.hold(body.ids))
+        return views.changed(service.hold(body.ids))
 
     @app.post("/v1/jobs/release")
     def release_many(body: Ids) -> answers.ChangedAnswer:
         """Allow many held jobs to be placed again, in one commit."""
-        return documents.changed(service.release(body.ids))
+        return views.changed(service.release(body.ids))
+
+
+def _submitted(job: JobId, begun: float) -> answers.SubmitAnswer:
+    return {"schema": "koala.submit/1", "id": job, "accepted_s": round(time.perf_counter() - begun, 6)}
 
 
 def _overridden(job: Work, body: Again, read: Reader) -> Request:

@@ -9,9 +9,9 @@ from fastapi.responses import Response
 from koalapy_adapters.frames import MAX_CHUNK, Chunk, Control, encode
 from starlette.types import Receive, Scope, Send
 
-from koalapy.api import documents
 from koalapy.model.errors import KoalaError
 from koalapy.runtime.streams import Stream
+from koalapy.views import fields
 
 FRAMES: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {}}, "description": "frames: bytes, and a document at a failure"}
@@ -125,7 +125,7 @@ class StreamAnswer(Response):
             await send(_body(encode(Chunk(0, 0, b""))))
             await self._stream.over()
         except KoalaError as error:
-            await send(_body(encode(Control(documents.error(error.reason)))))
+            await send(_body(encode(Control(fields.error(error.reason)))))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

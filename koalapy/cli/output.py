@@ -110,7 +110,7 @@ def fail(error: KoalaError) -> NoReturn:
     """
     print_error(error)
     if options.is_json_wanted():
-        from koalapy.api.documents.errors import error as document_of
+        from koalapy.views.fields import error as document_of
 
         print_json(document_of(error.reason))
     raise typer.Exit(exit_status(error))

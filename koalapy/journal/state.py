@@ -58,9 +58,9 @@ def field_names(kind: Any) -> list[str] | None:
 
     A Step is one of these: it is a Change and has further attributes.
     """
-    if not is_dataclass(kind) or (kind.__dictoffset__ and "__dataclass_fields__" not in vars(kind)):
-        return None
-    return [each.name for each in fields(kind)]
+    if "__dataclass_fields__" in vars(kind) or is_row(kind):
+        return [each.name for each in fields(kind)]
+    return None
 
 
 def _copy(value: Any, memo: _Memo) -> Any:

@@ -1,64 +1,22 @@
 """A job as koalapy keeps it: the request, its position in the wait queue, and the attempts of its components."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
 from koalapy.model.attempt import Attempt, attempt_row, attempt_value
-from koalapy.model.cluster import Node
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import caster, fast_frozen, replacer, row_class
 from koalapy.model.flow import Flow
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
-from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.request import Request
 from koalapy.model.sent import Sent
-from koalapy.model.states import ComponentState, Ending, JobState
+from koalapy.model.states import Ending, JobState
 from koalapy.model.units import Duration, Instant
 
 SUBMIT_LIMIT = "submit_limit"  # code of a refusal: there are as many batch jobs of the user as the cluster allows
 NOT_PLACED = Reason("omitted", "transient", "It is optional and did not fit.", "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Component:
-    """A component of a job as users see it: what it asks for, and its present attempt (DCS, section 3.5).
-
-    `attempt` counts from 1; it is the number of the newest attempt, 0 before the first. Without a present attempt
-    `cluster` is None, and the fields that an Attempt has too have their defaults.
-    """
-
-    index: int
-    request: ComponentRequest
-    state: ComponentState = ComponentState.WAITING
-    cluster: str | None = None
-    attempt: int = 0
-    batch_id: str = ""
-    nodes: tuple[Node, ...] = ()
-    exit_status: int | None = None
-    queued_at: Instant | None = None
-    allocated_at: Instant | None = None
-    began_at: Instant | None = None
-    at_barrier_at: Instant | None = None
-    released_at: Instant | None = None
-    started_at: Instant | None = None
-    ended_at: Instant | None = None
-    pending_reason: str = ""
-    unknown_since: Instant | None = None
-    reason: Reason | None = None
-    cancelling: bool = False
-    stuck: Reason | None = None
-    silent_since: Instant | None = None
-    let_go: bool = True
-
-    @property
-    def processors(self) -> int:
-        return self.request.processors
-
-    @property
-    def is_silent(self) -> bool:
-        """Return whether the wrapper has given no sign for a while, and it is not known to have ended."""
-        return self.silent_since is not None and not self.let_go and not self.state.final
 
 
 class Outcome(StrEnum):
@@ -183,29 +141,9 @@ class Job:
     setup_words: str = ""
     refusals: tuple[Refusals, ...] = ()
 
-    @property
-    def components(self) -> tuple[Component, ...]:
-        """Its components as users see them; a flow has none here, nor has a job that another site runs."""
-        if self.request.site is not None:
-            return ()
-        return tuple([self._component(index, request) for index, request in enumerate(self.request.components)])
-
-    def _component(self, index: int, request: ComponentRequest) -> Component:
-        attempt = self.attempts[index] if self.attempts else None
-        if attempt is not None:
-            shown = attempt.ending or attempt.state
-            common = {name: getattr(attempt, name) for name in _COMMON}
-            number, state = attempt.id.number, ComponentState(shown.value)
-            return Component(index=index, request=request, attempt=number, state=state, **common)
-        number = self.number_of(index)
-        if self.claimed_at is None:
-            return Component(index=index, request=request, attempt=number)
-        return Component(
-            index=index, request=request, attempt=number, state=ComponentState.CANCELLED, reason=NOT_PLACED
-        )
-
-    def attempt_of(self, component: Component) -> AttemptId:
-        return AttemptId(self.id, component.index, component.attempt)
+    def attempt(self, component: int) -> Attempt | None:
+        """Return the present attempt of a component; None before a claim, and for one that the placement omits."""
+        return self.attempts[component] if component < len(self.attempts) else None
 
     def number_of(self, component: int) -> int:
         """Return the number of the component's newest attempt; 0 before the first."""
@@ -245,8 +183,6 @@ class Counters:
     next_pilot: int = FIRST_PILOT
 
 
-_shown = {each.name for each in fields(Component)}
-_COMMON = (*[each.name for each in fields(Attempt) if each.name in _shown - {"state", "request"}], "let_go")
 JobRow = row_class(Job)
 _job_row, _job_value = caster(Job, JobRow), caster(JobRow, Job)
 _replace_job = replacer(Job)

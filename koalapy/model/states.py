@@ -168,31 +168,6 @@ for _lease_state in LeaseState:
     _lease_state.granted = _lease_state in (_L.BINDING, _L.BOUND)
 
 
-class ComponentState(StrEnum):
-    """A component's state as users see it: that of its present attempt with the way it ended, or waiting."""
-
-    WAITING = "waiting"
-    SUBMITTING = "submitting"
-    QUEUED = "queued"
-    ALLOCATED = "allocated"
-    AT_BARRIER = "at_barrier"
-    RELEASED = "released"
-    RUNNING = "running"
-    SUSPENDED = "suspended"
-    UNKNOWN = "unknown"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    final: bool  # the attempt has ended
-    released: bool  # the program may run
-
-
-for _component_state in ComponentState:
-    _component_state.released = _component_state.value in {state.value for state in _RELEASED}
-    _component_state.final = _component_state.value in {ending.value for ending in Ending}
-
-
 class _Reported(StrEnum):
     """A word of a cluster's report. A word that koalapy does not know counts as none."""
 

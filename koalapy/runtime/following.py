@@ -14,7 +14,7 @@ from koalapy.common.lines import Interleaving, Writer
 from koalapy.link.stretches import Stretches
 from koalapy.model.errors import KoalaError, OurError
 from koalapy.model.identity import AttemptId
-from koalapy.model.job import Component, Job
+from koalapy.model.job import Job
 
 _LOG = structlog.get_logger()
 _LOOK_S = 0.5  # between two looks at the job
@@ -76,8 +76,9 @@ class Followed:
     stream: str
     component: int | None = None
 
-    def components(self, job: Job) -> tuple[Component, ...]:
-        return job.components if self.component is None else (job.components[self.component],)
+    def components(self, job: Job) -> Sequence[int]:
+        """Return the numbers of the components."""
+        return range(len(job.request.components)) if self.component is None else (self.component,)
 
 
 def read_all(read: Read, job: Job, what: Followed) -> Iterator[Written | Ended]:
@@ -85,14 +86,15 @@ def read_all(read: Read, job: Job, what: Followed) -> Iterator[Written | Ended]:
 
     A component whose attempt has no directory on its cluster yet has no output.
     """
-    for component in what.components(job):
-        if component.cluster is None or not component.attempt:
+    for index in what.components(job):
+        attempt = job.attempt(index)
+        if attempt is None:
             continue
-        source = Stretchwise(read, component.cluster, job.attempt_of(component), what.stream)
+        source = Stretchwise(read, attempt.cluster, attempt.id, what.stream)
         try:
             for rank, data in source.pieces(follow=False):
-                yield Written(component.index, component.attempt, rank, data)
-            yield Ended(component.index, component.attempt)
+                yield Written(index, attempt.id.number, rank, data)
+            yield Ended(index, attempt.id.number)
         except KoalaError as error:
             if error.reason.code != "no_such_attempt" or job.state.final:
                 raise
@@ -127,24 +129,26 @@ def follow_all(
     Raises KoalaError at the end if a component's output could not be read to its end.
     """
     job = look()
-    readers: dict[tuple[int, int], _Reader] = {}
+    readers: dict[AttemptId, _Reader] = {}
     changed = threading.Condition()
     looked = time.monotonic()
     try:
         while True:
-            for component in what.components(job):
-                key = component.index, component.attempt
-                before = [reader for (index, _), reader in readers.items() if index == component.index]
-                if not all(each.is_done for each in before) or key in readers:
+            for index in what.components(job):
+                attempt = job.attempt(index)
+                before = [reader for each, reader in readers.items() if each.component == index]
+                if attempt is None or attempt.id in readers or not all(each.is_done for each in before):
                     continue
-                if component.cluster and component.attempt and component.started_at:
-                    attempt = job.attempt_of(component)
-                    source = Stretchwise(read, component.cluster, attempt, what.stream, positions)
-                    readers[key] = _Reader(source, attempt, changed)
-            now = {component.index: component for component in what.components(job)}
-            for (index, attempt_number), reader in readers.items():
-                is_last = now[index].attempt == attempt_number
-                reader.over = job.state.final or not is_last or now[index].ended_at is not None
+                if attempt.started_at:
+                    source = Stretchwise(read, attempt.cluster, attempt.id, what.stream, positions)
+                    readers[attempt.id] = _Reader(source, attempt.id, changed)
+            for identity, reader in readers.items():
+                attempt = job.attempt(identity.component)
+                if attempt is None:
+                    is_last, has_ended = job.number_of(identity.component) == identity.number, False
+                else:
+                    is_last, has_ended = attempt.id == identity, attempt.ended_at is not None
+                reader.over = job.state.final or not is_last or has_ended
             with changed:
                 changed.wait_for(lambda: any(each.waiting or each.has_ended for each in readers.values()), _LOOK_S)
                 taken = list(_taken([*readers.values()]))

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from koalapy import answers
 from koalapy.broker.availability import Availability
 from koalapy.coallocation.changeable import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
 from koalapy.common.extras import need_matchmaker
@@ -22,12 +23,12 @@ from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseR
 from koalapy.model.events import WorkSubmitted as Submitted
 from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
-from koalapy.model.job import Component, Counters, Job
+from koalapy.model.job import Counters, Job
 from koalapy.model.lease import Lease
 from koalapy.model.matching import ClusterAd
 from koalapy.model.records import Records, Step
-from koalapy.model.request import Interactive, Request
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.request import Request
+from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant, format_instant
 from koalapy.model.unreadable import Unreadable
@@ -44,15 +45,15 @@ from koalapy.runtime.job_waiters import JobWaiters
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.matchmaking.matchmaker import Matchmaker
 from koalapy.runtime.staging.input_files import look
-from koalapy.runtime.staging.transfers import Progress, Transfers
+from koalapy.runtime.staging.transfers import Transfers
 from koalapy.runtime.streams import Stream
 from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.store.contract import Store
-from koalapy.views import matching
+from koalapy.views import explanation, matching
 from koalapy.views.checking import Checked, check
 from koalapy.views.clusters import ClusterReport, cluster_reports
-from koalapy.views.explanation import Explanation, explain
+from koalapy.views.jobs import component_state
 from koalapy.views.matching import MatchedComponent
 from koalapy.views.metrics import Counted, Counting, Load, load_of
 from koalapy.views.recovery import Line, Recovered, Recovery
@@ -61,7 +62,7 @@ from koalapy.views.sweep_pilots import as_job
 
 T = TypeVar("T")
 _MOST_PATHS = 1 << 17  # bytes of names that are fetched in one call
-_REACHED = (ComponentState.RELEASED, ComponentState.RUNNING)
+_REACHED = (AttemptState.RELEASED, AttemptState.RUNNING)
 _TRIES = 5  # of a submission whose prerequisites end meanwhile
 
 
@@ -76,16 +77,6 @@ class JobFiles:
     transfers: Transfers
     fetch: Callable[[CollectOutput, float], Collected | None]
     written: WrittenStore
-
-
-@dataclass(frozen=True, slots=True)
-class Terminal:
-    """The terminal of a running job, or its standard input. `is_slow`: its bytes travel in files."""
-
-    cluster: str
-    kind: Interactive
-    is_attached: bool
-    is_slow: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +286,7 @@ class Service:
     def _with_sources(self, found: Work, command: CollectOutput) -> CollectOutput:
         if isinstance(found, Sweep):
             return self.sweeps.fetching(found, command)
-        sources = tuple((each.cluster, found.attempt_of(each)) for each in found.components if each.cluster)
+        sources = tuple((each.cluster, each.id) for each in found.attempts if each is not None)
         if not sources:
             message = f"Job {found.id} has not run anywhere."
             raise RequestError("nothing_to_fetch", message, "Name paths of a job that has run.")
@@ -303,7 +294,7 @@ class Service:
 
     # ---- calls that return information
 
-    def transfers(self, jobs: Sequence[JobId]) -> dict[JobId, list[Progress]]:
+    def transfers(self, jobs: Sequence[JobId]) -> dict[JobId, list[answers.Transfer]]:
         """Return the transfers under way of these jobs, to clusters or back."""
         return self._files.transfers.of(jobs)
 
@@ -425,9 +416,11 @@ class Service:
         now = self._clock.now()
         return self._loop.ask(lambda engine: cluster_reports(engine, now))
 
-    def explain(self, job: JobId) -> Explanation:
+    def explain(self, job: JobId) -> answers.ExplainAnswer:
+        """Answer why a job or sweep is in its state."""
         found, now = self.work(job), self._clock.now()
-        return self._loop.ask(lambda engine: explain(engine, now, found, self.placement))
+        explained = self._loop.ask(lambda engine: explanation.explain(engine, now, found, self.placement))
+        return explanation.answer(explained, self.history(job) if found.state.final else ())
 
     def when_over(self, jobs: Sequence[JobId], call: Callable[[], None]) -> Callable[[], None]:
         """Call `call` once, soon and from any thread, when all of these jobs are final.
@@ -477,58 +470,65 @@ class Service:
 
     def follow(
         self, job: JobId, stream: str, component: int | None, positions: Positions | None
-    ) -> tuple[tuple[Component, ...], Iterator[Sequence[Written | Ended]]]:
-        """Return the components, and their output until the job is final: all at once, try after try.
+    ) -> tuple[dict[int, int], Iterator[Sequence[Written | Ended]]]:
+        """Return the processors of each component, and their output until the job is final: all at once, try after try.
 
         `positions`: how far a returning reader has read; None for a new reader. Raises KoalaError.
         """
         found, what = self._readable(job, stream, component)
+        processors = {index: found.request.components[index].processors for index in what.components(found)}
         read = self._files.written.first(self._read) if found.state.final else self._read
         if found.state.final and positions is None:
-            return what.components(found), self._left(found, ([piece] for piece in read_all(read, found, what)))
-        return what.components(found), follow_all(read, lambda: self._looked(job), what, positions)
+            return processors, self._left(found, ([piece] for piece in read_all(read, found, what)))
+        return processors, follow_all(read, lambda: self._looked(job), what, positions)
 
-    def where_forwarded(self, job: JobId, component: int | None, rank: int) -> tuple[Job, Component]:
-        """Return the job, and its running component whose ports can be reached. Raises KoalaError if there is none."""
+    def where_forwarded(self, job: JobId, component: int | None, rank: int) -> Attempt:
+        """Return the running attempt whose ports can be reached. Raises KoalaError if there is none."""
         found = self.work(job)
         if isinstance(found, Sweep):
             raise RequestError("no_component", f"Job {job} is a sweep, which has no ports.", "Name another job.")
         _refuse_flow(found, "no ports")
-        if component is None and len(found.components) > 1:
-            advice = f"Name one of them: {job}:0 to {job}:{len(found.components) - 1}."
-            raise RequestError("no_component", f"Job {job} has {len(found.components)} components.", advice)
+        asked = found.request.components
+        if component is None and len(asked) > 1:
+            advice = f"Name one of them: {job}:0 to {job}:{len(asked) - 1}."
+            raise RequestError("no_component", f"Job {job} has {len(asked)} components.", advice)
         _refuse_other_components(found, component)
-        chosen = found.components[component or 0]
-        if chosen.state not in _REACHED:
+        index = component or 0
+        attempt = found.attempt(index)
+        if attempt is None or attempt.state not in _REACHED:
             advice = f"`koala show {job}` shows its state, `koala explain {job}` why it waits."
-            message = f"Component {chosen.index} of job {job} is {chosen.state}, not running."
+            message = f"Component {index} of job {job} is {component_state(found, index)}, not running."
             raise RequestError("wrong_state", message, advice)
-        if rank >= chosen.request.processors:
-            message = f"Component {chosen.index} of job {job} has no rank {rank}."
+        if rank >= asked[index].processors:
+            message = f"Component {index} of job {job} has no rank {rank}."
             raise RequestError("no_such_rank", message, "Ranks are counted from 0 in each component.")
-        return found, chosen
+        return attempt
 
     def open_stream(self, job: JobId, component: int | None, rank: int, port: int) -> Stream:
         """Open a byte stream to a port on the node of a rank. Raises KoalaError.
 
         The stream is reset when the attempt ends.
         """
-        found, chosen = self.where_forwarded(job, component, rank)
-        assert chosen.cluster is not None
-        stream = self._streams.open(chosen.cluster, found.attempt_of(chosen), rank, port)
+        attempt = self.where_forwarded(job, component, rank)
+        stream = self._streams.open(attempt.cluster, attempt.id, rank, port)
         self._streams.ended(self._looked(job))  # it may have ended before the stream was known
         return stream
 
-    def where_terminal(self, job: JobId) -> Terminal:
-        """Return where the terminal of a running interactive job is. Raises KoalaError if there is none."""
-        request = self.job(job).request
-        if request.interactive is None:
+    def where_terminal(self, job: JobId) -> answers.TerminalAnswer:
+        """Answer where the terminal of a running interactive job is. Raises KoalaError if there is none."""
+        interactive = self.job(job).request.interactive
+        if interactive is None:
             advice = "Submit it with `interactive: true`, or by `koala run --interactive`."
             raise RequestError("not_interactive", f"Job {job} is not interactive: it has no terminal.", advice)
-        _, component = self.where_forwarded(job, 0, 0)
-        cluster = component.cluster
-        assert cluster is not None
-        return Terminal(cluster, request.interactive, self._attached(job) is not None, self._streams.is_slow(cluster))
+        cluster = self.where_forwarded(job, 0, 0).cluster
+        return {
+            "schema": "koala.terminal/1",
+            "id": job,
+            "cluster": cluster,
+            "kind": interactive.value,
+            "attached": self._attached(job) is not None,
+            "slow": self._streams.is_slow(cluster),
+        }
 
     def attach(self, job: JobId, take: bool) -> Stream:
         """Open a byte stream to the job's terminal. `take`: also if a client is attached, which loses it.
@@ -536,12 +536,12 @@ class Service:
         The stream is reset when the attempt ends. Raises KoalaError.
         """
         with self._attaching:
-            where, found = self.where_terminal(job), self.job(job)
-            former = self._attached(job)
-            if former is not None and not take:
+            where, former = self.where_terminal(job), self._attached(job)
+            if where["attached"] and not take:
                 message = f"A client is attached to job {job} already."
                 raise RequestError("attached", message, f"`koala attach {job} --take` takes its terminal over.")
-            stream = self._streams.open_terminal(where.cluster, found.attempt_of(found.components[0]))
+            attempt = self.where_forwarded(job, 0, 0)
+            stream = self._streams.open_terminal(attempt.cluster, attempt.id)
             if former is not None:
                 former.reset("taken", f"Another client has taken over the terminal of job {job}.")
             self._terminals = {key: each for key, each in self._terminals.items() if not each.is_over}
@@ -562,7 +562,7 @@ class Service:
             raise RequestError("no_parameter", message, advice)
         _refuse_flow(found, "no output of its own")
         _refuse_other_components(found, component)
-        if found.state.final and not any(each.cluster and each.attempt for each in found.components):
+        if found.state.final and not any(found.attempts):
             advice = f"`koala explain {job}` shows why."
             raise RequestError("never_ran", f"Job {job} has run nowhere, so it has written nothing.", advice)
         return found, Followed(stream, component)
@@ -655,8 +655,8 @@ def _refuse_flow(found: Work, what: str) -> None:
 
 def _refuse_other_components(job: Job, component: int | None) -> None:
     """Raises RequestError for the number of a component that the job does not have."""
-    if component is not None and not 0 <= component < len(job.components):
-        last = len(job.components) - 1
+    if component is not None and not 0 <= component < len(job.request.components):
+        last = len(job.request.components) - 1
         advice = f"Its components are 0 to {last}." if last else "It has one component, 0."
         raise RequestError("no_such_component", f"Job {job.id} has no component {component}.", advice)
 

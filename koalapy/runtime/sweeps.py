@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 
 from koalapy_adapters.launcher.space import Compiled, names
 
+from koalapy.answers.sweeps import Admission, Runner
 from koalapy.coallocation.changeable import is_possible, no_such
 from koalapy.languages.stageout import check_templates
 from koalapy.model.change import Change
@@ -19,7 +20,7 @@ from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.parameters import line_reader
 from koalapy.store.contract import Store
-from koalapy.views.sweeps import Forecast, Pace, RunnerReport, forecast, living_runners, past_runner
+from koalapy.views.sweeps import Pace, forecast, living_runners, past_runner
 
 SLOT_FILES = {"output": "slot-%d.out", "errors": "slot-%d.err"}  # of a Launcher
 ReadSlot = Callable[[str, AttemptId, str, int, int], Iterator[bytes]]  # cluster, attempt, path, offset, size
@@ -51,19 +52,19 @@ class Sweeps:
             if sweep.state.final:
                 self._pace.forget(sweep.id)
 
-    def runners(self, states: Collection[JobState] | None = None) -> list[RunnerReport]:
-        """Return reports of the sweeps in these states, or of those that are not final.
+    def runners(self, states: Collection[JobState] | None = None) -> list[Runner]:
+        """Describe the sweeps in these states, or of those that are not final.
 
         The sweeps are in the order of their ids.
         """
         now = self._clock.now()
         found = self._loop.ask(lambda engine: living_runners(engine, now, self._pace))
-        living = {report.sweep.id: report for report in found}
+        living = {each["id"]: each for each in found}
         if states is None:
             return list(living.values())
         return [living.get(sweep.id) or past_runner(sweep) for sweep in self._store.sweeps(states)]
 
-    def forecast(self) -> Forecast:
+    def forecast(self) -> Admission:
         now = self._clock.now()
         return self._loop.ask(lambda engine: forecast(engine.scavenger.prediction, now))
 

@@ -30,6 +30,7 @@ from koalapy.model.units import Instant
 from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.session.exchange import understood
 from koalapy.store.contract import Store
+from koalapy.views.jobs import component_indices
 from koalapy.views.sweep_pilots import as_job
 
 _ANSWER_S = 60.0  # time for a cluster to list or examine tags
@@ -278,9 +279,9 @@ def known(jobs: Iterable[Job], attempts: Iterable[AttemptId]) -> set[AttemptId]:
     found, and then the job continues with it.
     """
     last = {
-        (job.id, each.index): each.attempt if job.state.final else MAX_ATTEMPTS
+        (job.id, index): job.number_of(index) if job.state.final else MAX_ATTEMPTS
         for job in jobs
-        for each in job.components
+        for index in component_indices(job)
     }
     return {each for each in attempts if 0 < each.number <= last.get((each.job, each.component), 0)}
 

@@ -1,9 +1,10 @@
 """`--check`: whether the clusters, as far as they are known, could ever run a job that is not submitted."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from typing import Literal
 
+from koalapy import answers
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import PolicyFailed, find_placement
 from koalapy.broker.fit import Misfit
@@ -17,27 +18,21 @@ from koalapy.model.request import Request
 from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.scheduler.schedule import may_be_borrowed, why_never
+from koalapy.views.fields import reason
+from koalapy.views.jobs import request as request_of
 from koalapy.views.matching import match
-
-
-class Fits(StrEnum):
-    """Whether a job fits on its clusters when they are idle and all their nodes work."""
-
-    YES = "yes"
-    NEVER = "never"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A checked job. `reason`: why it would fail at once.
+    """A checked job. `fits`: whether it fits on its clusters when they are idle and all their nodes work.
 
-    `unknown_clusters`: those on which it depends, and whose size is not known. `lacks`: what each of the others
-    lacks, if too few meet its requirements, so that it would wait.
+    `reason`: why it would fail at once. `unknown_clusters`: those on which it depends, and whose size is not known.
+    `lacks`: what each of the others lacks, if too few meet its requirements, so that it would wait.
     """
 
     request: Request
-    fits: Fits
+    fits: Literal["yes", "never", "unknown"]
     reason: Reason | None = None
     unknown_clusters: tuple[str, ...] = ()
     lacks: tuple[Misfit, ...] = ()
@@ -50,21 +45,21 @@ def check(
     if request.parameters is not None:
         return _check_sweep(engine, request)
     if request.site is not None:
-        return Checked(request, Fits.UNKNOWN)
+        return Checked(request, "unknown")
     if request.jobs:
         return _check_flow(request, [check(engine, now, each.request, policy, suitability) for each in request.jobs])
     if failures := [why for each in request.components if (why := suitability.failure(each)) is not None]:
-        return Checked(request, Fits.NEVER, failures[0])
+        return Checked(request, "never", failures[0])
     availability = Availability(engine.summaries(now))
     whole = availability.whole()
     answer = find_placement(request, whole, policy, suitability)
     if isinstance(answer, PolicyFailed):
-        return Checked(request, Fits.NEVER, answer.reason)
+        return Checked(request, "never", answer.reason)
     if answer is not None:
-        return Checked(request, Fits.YES)
+        return Checked(request, "yes")
     borrowed = may_be_borrowed(request, engine.settings, availability)
     if not borrowed and PlacementCache(policy).never_fits(request, shape_of(request), availability):
-        return Checked(request, Fits.NEVER, why_never(request, availability.summaries))
+        return Checked(request, "never", why_never(request, availability.summaries))
     named = {component.cluster for component in request.components}
     doubtful = availability.troubled | availability.size_unknown(anew=True)
     unknown_clusters = tuple(
@@ -75,7 +70,7 @@ def check(
     compared = [each for each in match(request, whole, policy, suitability) if job_ad(each.request) is not None]
     unplaced = [each for each in compared if not each.choices] or compared
     unsuited = tuple([misfit for each in unplaced for misfit in each.others])
-    return Checked(request, Fits.UNKNOWN, unknown_clusters=unknown_clusters, lacks=unsuited)
+    return Checked(request, "unknown", unknown_clusters=unknown_clusters, lacks=unsuited)
 
 
 def _check_flow(request: Request, found: Sequence[Checked]) -> Checked:
@@ -83,12 +78,11 @@ def _check_flow(request: Request, found: Sequence[Checked]) -> Checked:
     for each in found:
         if each.reason is not None:
             what = replace(each.reason, message=f"Job {each.request.name} of the flow: {each.reason.message}")
-            return Checked(request, Fits.NEVER, what)
+            return Checked(request, "never", what)
     unknown_clusters = tuple(dict.fromkeys(name for each in found for name in each.unknown_clusters))
-    doubtful = unknown_clusters or any(each.fits is Fits.UNKNOWN for each in found)
+    doubtful = unknown_clusters or any(each.fits == "unknown" for each in found)
     unsuited = tuple([_in_flow(each.request, misfit) for each in found for misfit in each.lacks])
-    fits = Fits.UNKNOWN if doubtful else Fits.YES
-    return Checked(request, fits, unknown_clusters=unknown_clusters, lacks=unsuited)
+    return Checked(request, "unknown" if doubtful else "yes", unknown_clusters=unknown_clusters, lacks=unsuited)
 
 
 def _in_flow(request: Request, misfit: Misfit) -> Misfit:
@@ -98,7 +92,30 @@ def _in_flow(request: Request, misfit: Misfit) -> Misfit:
 def _check_sweep(engine: Engine, request: Request) -> Checked:
     found = engine.scavenger.may_go(request)
     if isinstance(found, Reason):
-        return Checked(request, Fits.NEVER, found)
+        return Checked(request, "never", found)
     if any(found.values()):
-        return Checked(request, Fits.YES)
-    return Checked(request, Fits.UNKNOWN, unknown_clusters=tuple(found))
+        return Checked(request, "yes")
+    return Checked(request, "unknown", unknown_clusters=tuple(found))
+
+
+def answer(found: Iterable[Checked]) -> answers.CheckAnswer:
+    """Answer with checked jobs."""
+    return {
+        "schema": "koala.check/1",
+        "jobs": [
+            {
+                "request": request_of(each.request),
+                "parameters": each.request.parameters.count if each.request.parameters else None,
+                "fits": each.fits,
+                "reason": reason(each.reason) if each.reason else None,
+                "unknown_clusters": list(each.unknown_clusters),
+                "lacks": lacks_of(each.lacks),
+            }
+            for each in found
+        ],
+    }
+
+
+def lacks_of(found: Iterable[Misfit]) -> list[answers.Lack]:
+    """Describe what clusters lack for components."""
+    return [{"component": each.component, "cluster": each.cluster, **reason(each.reason)} for each in found]

@@ -1,11 +1,13 @@
 """`koala explain`: why a job waits, claims or stops, or how it ended, for programs and in a sentence or two.
 
-`explain` reads the engine between two batches of events; `summary` describes its result.
+`explain` reads the engine between two batches of events; `summary` and `answer` describe its result.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
+from koalapy import answers
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import find_placement
 from koalapy.broker.fit import Misfit
@@ -18,12 +20,17 @@ from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.flow import Flow
 from koalapy.model.identity import JobId
-from koalapy.model.job import Component, Job, Outcome
+from koalapy.model.history import History
+from koalapy.model.job import Job, Outcome
+from koalapy.model.request import ComponentRequest
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import SECOND, Duration, Instant, format_duration, format_instant
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.scavenging.pilots import owner_of
+from koalapy.views.checking import lacks_of
+from koalapy.views.fields import reason
+from koalapy.views.history import notes_of
 from koalapy.views.leases import why_not_borrowed, why_sweep_borrows_no_more
 
 _MOST_NAMED = 10  # jobs in a sentence
@@ -143,6 +150,25 @@ def _suspended_for(engine: Engine, job: Job) -> tuple[JobId, ...]:
     return tuple([each for each in engine.core.suspended.jobs if jobs[each].suspended_for == job.id])
 
 
+def answer(found: Explanation, history: Iterable[History] = ()) -> answers.ExplainAnswer:
+    """Answer why a job or sweep is in its state, and what each cluster lacks for each of its components.
+
+    `history`: that of a final job; its notes name files that were not fetched.
+    """
+    work = found.work
+    return {
+        "schema": "koala.explain/1",
+        "id": work.id,
+        "state": cast(answers.JobStateName, str(work.state)),
+        "summary": summary(found),
+        "notes": notes_of(history),
+        "reason": reason(work.reason) if work.reason else None,
+        "lacks": lacks_of(found.lacks),
+        "not_borrowed": [{"site": site, "reason": why} for site, why in found.not_borrowed.items()],
+        "no_more_nodes": [{"cluster": cluster, "reason": why} for cluster, why in found.no_more_nodes.items()],
+    }
+
+
 def summary(found: Explanation) -> str:
     """Summarise an explanation in a sentence or two."""
     work = found.work
@@ -160,11 +186,11 @@ def summary(found: Explanation) -> str:
 def _excluded_clusters(now: Instant, job: Job) -> list[Misfit]:
     """Return the clusters that are excluded for this job for a while, because they failed it."""
     return [
-        Misfit(cluster, each.index, _exclusion_reason(job, cluster, Duration(until - now)))
+        Misfit(cluster, index, _exclusion_reason(job, cluster, Duration(until - now)))
         for cluster, until in job.excluded
         if now < until
-        for each in job.components
-        if each.request.cluster in (None, cluster)
+        for index, asked in enumerate(job.request.components)
+        if asked.cluster in (None, cluster)
     ]
 
 
@@ -271,34 +297,35 @@ def _excluded(found: Explanation, why: str) -> str:
 
 
 def _why_waiting(found: Explanation, job: Job) -> str:
-    blocked = [each for each in job.components if not each.request.optional and _blocked(each, found)]
-    blocked.sort(key=lambda component: not all(_unusable(lack) for lack in _lacks(component, found)))
+    asked = list(enumerate(job.request.components))
+    blocked = [index for index, each in asked if not each.optional and _blocked(index, each, found)]
+    blocked.sort(key=lambda index: not all(_unusable(lack) for lack in _lacks(index, found)))
     if blocked:
-        return _why_blocked(blocked[0], found)
+        return _why_blocked(blocked[0], job.request.components[blocked[0]], found)
     if not found.fits:
         return "It waits: each of its components would fit somewhere now, but not all of them at once."
     return "It waits for its turn." if found.ahead else "It waits, and is about to be placed."
 
 
-def _why_blocked(component: Component, found: Explanation) -> str:
-    lacks = _lacks(component, found)
-    named = component.request.cluster
+def _why_blocked(index: int, component: ComponentRequest, found: Explanation) -> str:
+    lacks = _lacks(index, found)
+    named = component.cluster
     if named is not None and not lacks:
         return f"It waits for {named}, which is not in the grid file any more. Put it back, or cancel the job."
     if len(lacks) == 1:
         why = lacks[0].reason if _unusable(lacks[0]) else lacks[0].reason.message
         return f"It waits for {lacks[0].cluster}: {why}{_held_there(found)}"
-    what = f"component {component.index}, of {counted_as(component.processors, 'processor')},"
+    what = f"component {index}, of {counted_as(component.processors, 'processor')},"
     if found.fits:
         return "It waits, and is about to be placed."
     if all(lack.reason.code in _UNSUITED for lack in lacks):
-        return f"It waits: no cluster meets the requirements of component {component.index} now."
-    if component.request.spread:
+        return f"It waits: no cluster meets the requirements of component {index} now."
+    if component.spread:
         return f"It waits: no group of clusters has {counted_as(component.processors, 'idle processor')} for it now."
     if all(_unusable(lack) for lack in lacks):
         return f"It waits: no cluster can be used for {what} now."
     idle = counted_as(component.processors, "idle processor")
-    return f"It waits: no cluster has {idle} for component {component.index} now."
+    return f"It waits: no cluster has {idle} for component {index} now."
 
 
 def _held_there(found: Explanation) -> str:
@@ -394,15 +421,14 @@ def _unusable(lack: Misfit) -> bool:
     return lack.reason.code not in _WELL
 
 
-def _lacks(component: Component, found: Explanation) -> list[Misfit]:
-    return [lack for lack in found.lacks if lack.component == component.index]
+def _lacks(index: int, found: Explanation) -> list[Misfit]:
+    return [lack for lack in found.lacks if lack.component == index]
 
 
-def _blocked(component: Component, found: Explanation) -> bool:
+def _blocked(index: int, component: ComponentRequest, found: Explanation) -> bool:
     """Return whether none of its possible clusters would take the component now, even if it were alone."""
-    named = component.request.cluster
-    possible = [name for name in found.clusters if named in (None, name)]
-    return {lack.cluster for lack in _lacks(component, found)} >= set(possible)
+    possible = [name for name in found.clusters if component.cluster in (None, name)]
+    return {lack.cluster for lack in _lacks(index, found)} >= set(possible)
 
 
 def _late(attempt: Attempt, found: Explanation) -> str:

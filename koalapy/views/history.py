@@ -1,7 +1,9 @@
 """The history of a job in sentences: one for each kind of line."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
 
+from koalapy import answers
 from koalapy.coallocation.user_requests import MOST_NAMED
 from koalapy.model.counts import counted_as
 from koalapy.model.history import History, HistoryKind
@@ -16,6 +18,17 @@ def sentence(line: History) -> str:
     """Describe a line in a sentence. A kind that is not in the table is described by its own words."""
     describe = SENTENCES.get(line.kind)
     return " ".join(describe(line).split()) if describe else _plainly(line)
+
+
+def event(line: History) -> answers.JobEvent:
+    """Describe a line of a job's history. Instants among its details are formatted as all instants are."""
+    details = {name: _detail(name, value) for name, value in line.details.items()}
+    event = {"at": format_instant(line.at), "kind": line.kind, "text": sentence(line), **details}
+    return cast(answers.JobEvent, event)
+
+
+def _detail(name: str, value: Any) -> Any:
+    return format_instant(Instant(value)) if name.endswith("_at") and isinstance(value, int) else value
 
 
 def notes_of(history: Iterable[History]) -> list[str]:

@@ -1,8 +1,9 @@
 """`koala match` and `koala clusters --ads`: the attributes of clusters, and which of them suit a job."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from koalapy import answers
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import Placement, find_placement
 from koalapy.broker.fit import Misfit, misfit, refusal
@@ -17,8 +18,10 @@ from koalapy.model.errors import Reason
 from koalapy.model.job import Choice
 from koalapy.model.matching import Answer, ClusterAd, Question, job_ad
 from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.textfile.classad import attributes_read
 from koalapy.model.units import Instant
 from koalapy.policies.placement import PlacementPolicy
+from koalapy.views.fields import reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,11 @@ def questions(request: Request, clusters: tuple[ClusterAd, ...]) -> list[Questio
     return [Question(each, clusters) for each in found]
 
 
-def compared(engine: Engine, now: Instant, answers: Iterable[Answer]) -> Suitability:
-    """Return which of the present clusters suit, by the answers to `questions`."""
+def compared(engine: Engine, now: Instant, found: Iterable[Answer]) -> Suitability:
+    """Return which of the present clusters suit, by the answers (`found`) to `questions`."""
     matching = Matching()
     matching.look(engine.core.information.clusters, engine.summaries(now))
-    matching.take(now, answers)
+    matching.take(now, found)
     return matching.at(now)
 
 
@@ -86,11 +89,61 @@ def match(
 def _why_alone_not(component: ComponentRequest, summary: ClusterSummary) -> Reason:
     if summary.trouble is not None:
         return summary.trouble
-    if (reason := refusal(component, summary)) is not None:
-        return reason
+    if (refused := refusal(component, summary)) is not None:
+        return refused
     if component.spread:
         free = counted_as(free_for(component, summary), "processor")
         message = f"it suits, and could give {free}, but no group with it has {component.processors}."
         return Reason("busy", "transient", message)
     found = misfit(component, summary)
     return found or Reason("busy", "transient", "it suits, but there are too many better choices.")
+
+
+def ads_answer(found: Iterable[ClusterAd]) -> answers.AdsAnswer:
+    """Answer with the ads of clusters."""
+    return {"schema": "koala.ads/1", "ads": [_ad(each) for each in found]}
+
+
+def _ad(found: ClusterAd) -> answers.ClusterAd:
+    attributes = {name: list(value) if isinstance(value, tuple) else value for name, value in found.attributes}
+    return {"cluster": found.cluster, "attributes": attributes}
+
+
+def answer(request: Request, found: Iterable[MatchedComponent], clusters: Sequence[ClusterAd]) -> answers.MatchAnswer:
+    """Answer with what suits each component of a request. `clusters`: the ads that they were compared with."""
+    named = {each.cluster: {name.casefold() for name, _ in each.attributes} for each in clusters}
+    return {
+        "schema": "koala.match/1",
+        "name": request.name,
+        "components": [
+            {
+                "index": each.index,
+                "processors": each.request.processors,
+                "requirements": each.request.requirements or None,
+                "rank": each.request.rank or None,
+                "choices": [choice(one, each.free) for one in each.choices],
+                "others": [
+                    {
+                        "cluster": one.cluster,
+                        "reason": reason(one.reason),
+                        "missing": [
+                            name
+                            for name in attributes_read(each.request.requirements)
+                            if name.casefold() not in named.get(one.cluster, ())
+                        ],
+                    }
+                    for one in each.others
+                ],
+            }
+            for each in found
+        ],
+    }
+
+
+def choice(found: Choice, free: Mapping[str, int] | None = None) -> answers.Choice:
+    """Describe a choice. `free`: what the job could have on each cluster."""
+    clusters: list[answers.ChosenCluster] = [
+        {"cluster": cluster, "processors": processors, "free": None if free is None else free[cluster]}
+        for cluster, processors in found.clusters
+    ]
+    return {"clusters": clusters, "rank": found.rank, "refused": reason(found.refused) if found.refused else None}

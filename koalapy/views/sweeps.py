@@ -2,96 +2,22 @@
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import cast
 
+from koalapy import answers
 from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt, OwnerKind, pilot_of
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.states import AttemptState, JobState
-from koalapy.model.sweep import Sweep, sweep_value
-from koalapy.model.units import MINUTE, SECOND, Instant
+from koalapy.model.sweep import Sweep
+from koalapy.model.units import MINUTE, SECOND, Instant, format_instant
 from koalapy.scavenging.pilots import owner_of
 from koalapy.scavenging.prediction import Prediction
+from koalapy.views.fields import optional_instant
 
 Doing = Mapping[AttemptId, int]  # Launchers, and how many parameters each runs
 _WINDOW = MINUTE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """The Launchers and parameters of a CS-Runner on one cluster.
-
-    `nodes` and `processors`: those of its Launchers, with those that are `stopping` or `suspended`.
-    `starting`: Launchers whose batch job waits. `running`: parameters that run, None if unknown.
-    `assigned`: parameters there that are not done. `reclaimed`: nodes that others' jobs took from it.
-    """
-
-    cluster: str
-    nodes: int = 0
-    processors: int = 0
-    starting: int = 0
-    stopping: int = 0
-    suspended: int = 0
-    running: int | None = None
-    assigned: int = 0
-    reclaimed: int = 0
-    black_holes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterCounts:
-    """Numbers of a sweep's parameters. `assigned`: those that a cluster has. `waiting`: those that none has.
-
-    `failed` are some of `done`. `preempted` counts a parameter each time that its node was given back.
-    """
-
-    parameters: int
-    done: int
-    failed: int
-    assigned: int
-    waiting: int
-    preempted: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunnerReport:
-    """The state of one sweep. `charged`: processor-microseconds of its Launchers' allocations until now."""
-
-    sweep: Sweep
-    places: tuple[Place, ...]
-    charged: int
-    per_minute: float | None = None
-    ends_at: Instant | None = None
-
-    @property
-    def running(self) -> int | None:
-        """The number of parameters that run, or None if a cluster's is unknown."""
-        running = [place.running for place in self.places]
-        known = [each for each in running if each is not None]
-        return sum(known) if len(known) == len(running) else None
-
-
-@dataclass(frozen=True, slots=True)
-class SweepTotals:
-    """Numbers of sweeps that are not final, and the nodes of their Launchers."""
-
-    active: int
-    waiting: int
-    nodes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """Prediction of nodes for sweeps: the mean over the next hour, and its success in the past.
-
-    `predicted` and `came_true` are those of the last hour; they and `mean_error` are None before the first hour ends.
-    """
-
-    expected: float
-    predicted: float | None = None
-    came_true: float | None = None
-    mean_error: float | None = None
 
 
 class Pace:
@@ -127,59 +53,89 @@ class Pace:
         self._counts.pop(sweep, None)
 
 
-def count_parameters(sweep: Sweep) -> ParameterCounts:
+def counts(sweep: Sweep) -> answers.Counts:
     """Count the parameters of a sweep by their state."""
-    done, assigned = len(sweep.done), sum(len(numbers) for _, numbers in sweep.out)
-    return ParameterCounts(
-        parameters=sweep.count,
-        done=done,
-        failed=len(sweep.failed),
-        assigned=assigned,
-        waiting=sweep.count - done - assigned,
-        preempted=sweep.preempted,
-    )
+    return {
+        "parameters": sweep.count,
+        "done": len(sweep.done),
+        "failed": len(sweep.failed),
+        "assigned": sum(len(numbers) for _, numbers in sweep.out),
+        "preempted": sweep.preempted,
+    }
 
 
-def sweep_totals(reports: Sequence[RunnerReport]) -> SweepTotals:
-    """Count sweeps that are not final, and their nodes."""
-    active = sum(each.sweep.state.active for each in reports)
-    return SweepTotals(active, len(reports) - active, sum(place.nodes for each in reports for place in each.places))
+def progress(sweep: Sweep) -> answers.SweepProgress:
+    """Describe the progress of a sweep."""
+    return {**counts(sweep), "clusters": [cluster for cluster, numbers in sweep.out if numbers]}
 
 
-def living_runners(engine: Engine, now: Instant, pace: Pace) -> list[RunnerReport]:
+def runners_at_work(runners: Sequence[answers.Runner]) -> answers.RunnersAtWork:
+    """Count the sweeps that are not final, and their nodes."""
+    active = sum(JobState(each["state"]).active for each in runners)
+    nodes = sum(place["nodes"] for each in runners for place in each["clusters"])
+    return {"active": active, "waiting": len(runners) - active, "nodes": nodes}
+
+
+def living_runners(engine: Engine, now: Instant, pace: Pace) -> list[answers.Runner]:
     """Describe the sweeps that are not final, by id."""
     doing = engine.scavenger.running_parameters
     return [
-        _living(sweep, engine.core.pilots.of(owner_of(sweep.id)), doing, pace.per_minute(now, sweep.id), now)
+        runner(sweep, engine.core.pilots.of(owner_of(sweep.id)), doing, pace.per_minute(now, sweep.id), now)
         for _, sweep in sorted(engine.records.sweeps.items())
     ]
 
 
-def _living(
-    sweep: Sweep, pilots: Sequence[Attempt], doing: Doing, per_minute: float | None, now: Instant
-) -> RunnerReport:
-    left, runs = sweep.left, sweep.state is JobState.RUNNING
-    return RunnerReport(
-        sweep=sweep_value(sweep),
-        places=places(sweep, pilots, doing),
-        charged=sweep.charged + sum(_charged(each, now) for each in pilots),
-        per_minute=per_minute,
-        ends_at=Instant(now + round(left * MINUTE / per_minute)) if per_minute and left and runs else None,
-    )
-
-
-def past_runner(sweep: Sweep) -> RunnerReport:
+def past_runner(sweep: Sweep) -> answers.Runner:
     """Describe a final sweep."""
-    return RunnerReport(sweep=sweep, places=places(sweep, (), {}), charged=sweep.charged)
+    return runner(sweep, (), {}, None, Instant(0))
 
 
-def forecast(prediction: Prediction, now: Instant) -> Forecast:
-    """Describe a prediction and its success in the past."""
-    expected = prediction.forecast(now)
-    if not prediction.checks:
-        return Forecast(expected)
-    last = prediction.checks[-1]
-    return Forecast(expected, last.predicted, last.came_true, prediction.mean_error)
+def runner(
+    sweep: Sweep, pilots: Sequence[Attempt], doing: Doing, per_minute: float | None, now: Instant
+) -> answers.Runner:
+    """Describe a CS-Runner. `doing`: parameters that its Launchers run."""
+    clusters, counted = places(sweep, pilots, doing), counts(sweep)
+    running = [each["running"] for each in clusters]
+    known = [each for each in running if each is not None]
+    ends_at = None
+    if per_minute and sweep.left and sweep.state is JobState.RUNNING:
+        ends_at = Instant(now + round(sweep.left * MINUTE / per_minute))
+    charged = sweep.charged + sum(_charged(each, now) for each in pilots)
+    return {
+        "id": sweep.id,
+        "name": sweep.request.name,
+        "owner": sweep.owner,
+        "state": cast(answers.JobStateName, str(sweep.state)),
+        "submitted_at": format_instant(sweep.submitted_at),
+        "admitted_at": optional_instant(sweep.admitted_at),
+        "finished_at": optional_instant(sweep.finished_at),
+        **counted,
+        "running": sum(known) if len(known) == len(running) else None,
+        "waiting": counted["parameters"] - counted["done"] - counted["assigned"],
+        "parameters_per_minute": _rounded(per_minute),
+        "ends_at": optional_instant(ends_at),
+        "charged_processor_seconds": round(charged / SECOND, 6),
+        "reason": str(sweep.reason) if sweep.reason else None,
+        "clusters": clusters,
+    }
+
+
+def forecast(prediction: Prediction, now: Instant) -> answers.Admission:
+    """Describe the prediction of nodes for sweeps: the mean over the next hour, and its success in the past.
+
+    The other numbers are null before the first hour ends.
+    """
+    last = prediction.checks[-1] if prediction.checks else None
+    return {
+        "expected_nodes": round(prediction.forecast(now), 3),
+        "predicted_nodes": None if last is None else round(last.predicted, 3),
+        "nodes": None if last is None else round(last.came_true, 3),
+        "mean_error": None if last is None else _rounded(prediction.mean_error),
+    }
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else round(number, 3)
 
 
 def scavenged(pilots: Iterable[Attempt]) -> dict[str, int]:
@@ -191,31 +147,31 @@ def scavenged(pilots: Iterable[Attempt]) -> dict[str, int]:
     return found
 
 
-def places(sweep: Sweep, pilots: Sequence[Attempt], doing: Doing) -> tuple[Place, ...]:
+def places(sweep: Sweep, pilots: Sequence[Attempt], doing: Doing) -> list[answers.RunnerCluster]:
     """Describe a CS-Runner's clusters, in order of their names. `doing`: parameters that its Launchers run."""
     clusters = {name for name, _ in (*sweep.out, *sweep.reclaimed, *sweep.black_holes)}
     clusters |= {each.cluster for each in pilots}
-    return tuple(_place(sweep, cluster, pilots, doing) for cluster in sorted(clusters))
+    return [_place(sweep, cluster, pilots, doing) for cluster in sorted(clusters)]
 
 
-def _place(sweep: Sweep, cluster: str, pilots: Sequence[Attempt], doing: Doing) -> Place:
+def _place(sweep: Sweep, cluster: str, pilots: Sequence[Attempt], doing: Doing) -> answers.RunnerCluster:
     here = [each for each in pilots if each.cluster == cluster]
     having = [each for each in here if _has_nodes(each)]
     suspended = [each for each in having if each.state is AttemptState.SUSPENDED]
     reports = [doing.get(each.id) for each in having if each not in suspended]
     running = [each for each in reports if each is not None]
-    return Place(
-        cluster=cluster,
-        nodes=len(having),
-        processors=sum(each.processors for each in having),
-        starting=sum(not each.let_go and each.allocated_at is None for each in here),
-        running=sum(running) if len(running) == len(reports) else None,
-        stopping=sum(pilot_of(each).stop_reason != "" for each in having),
-        suspended=len(suspended),
-        assigned=len(sweep.out_on(cluster)),
-        reclaimed=dict(sweep.reclaimed).get(cluster, 0),
-        black_holes=tuple(host for name, host in sweep.black_holes if name == cluster),
-    )
+    return {
+        "cluster": cluster,
+        "nodes": len(having),
+        "processors": sum(each.processors for each in having),
+        "starting": sum(not each.let_go and each.allocated_at is None for each in here),
+        "stopping": sum(pilot_of(each).stop_reason != "" for each in having),
+        "suspended": len(suspended),
+        "running": sum(running) if len(running) == len(reports) else None,
+        "assigned": len(sweep.out_on(cluster)),
+        "reclaimed": dict(sweep.reclaimed).get(cluster, 0),
+        "black_holes": [host for name, host in sweep.black_holes if name == cluster],
+    }
 
 
 def _has_nodes(pilot: Attempt) -> bool:

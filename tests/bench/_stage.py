@@ -122,9 +122,9 @@ def _live(engine: Engine) -> list[AttemptId]:
 
 
 def _reports(engine: Engine, attempt: AttemptId, phase: str) -> list[Event]:
-    processors = engine.records.jobs[attempt.job].components[attempt.component].processors
+    processors = engine.records.jobs[attempt.job].request.components[attempt.component].processors
     nodes = tuple(Node(f"n{n}", f"10.0.0.{n}", min(8, processors - 8 * n)) for n in range(-(-processors // 8)))
-    cluster = engine.records.jobs[attempt.job].components[attempt.component].cluster or ""
+    cluster = engine.records.attempts[attempt].cluster
     report = WrapperReported(
         cluster=cluster, attempt=attempt, batch_id="1", phase=WrapperPhase(phase), nodes=nodes, at_barrier_at=START
     )
@@ -134,7 +134,7 @@ def _reports(engine: Engine, attempt: AttemptId, phase: str) -> list[Event]:
 
 
 def _tag(engine: Engine, job: Job, component: int) -> Tag:
-    return tag_of(engine.records.instance, job.attempt_of(job.components[component]))
+    return tag_of(engine.records.instance, AttemptId(job.id, component, job.number_of(component)))
 
 
 class _Links:

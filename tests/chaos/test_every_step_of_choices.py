@@ -117,7 +117,7 @@ def watched(world: World, job: Job) -> Watched:
     settled = [each.details["on"] for each in history if each.kind in ("notification_sent", "notification_unknown")]
     return Watched(
         end=end_of(world, job, CLOCKS),
-        clusters=tuple((each.cluster, each.request.processors) for each in job.components),
+        clusters=tuple((each.cluster, each.request.processors) for each in job.present),
         counted=(job.submission_failures, job.completion_failures),
         refused=tuple(str(each) for each in job.choices if each.refused is not None),
         preempts=sum(each.kind == "job_preempts" for each in history),

@@ -95,7 +95,7 @@ def play_scenario(disturb: Callable[[World], None]) -> tuple[World, dict[str, Wa
 def watched(world: World, job: Job) -> Watched:
     return Watched(
         end=end_of(world, job, CLOCKS),
-        clusters=tuple(each.cluster for each in job.components),
+        clusters=tuple(each.cluster for each in job.present),
         counted=(job.submission_failures, job.completion_failures),
     )
 

@@ -100,6 +100,6 @@ def _judge(world: World) -> None:
         (status,) = {behaviour_of(each.arguments).exit_status for each in job.request.components}
         assert job.state is (JobState.FAILED if status else JobState.DONE), (job.id, job.state, job.reason)
         assert (job.submission_failures, job.completion_failures) == (0, 0), job.id
-        for each in job.components:
-            (run,) = world.program_log.runs(tag_of(world.instance, job.attempt_of(each)))
+        for each in job.present:
+            (run,) = world.program_log.runs(tag_of(world.instance, each.id))
             assert run.cluster == each.cluster

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -355,7 +356,9 @@ def _attempts_are_not_kept(lost: Callable[[Attempt], Any]) -> Any:
     real = MemoryStore.commit
 
     def commit(self: Any, change: Any) -> None:
-        real(self, replace(change, attempts=tuple(each for each in change.attempts if not lost(each))))
+        kept = copy(change)
+        kept.attempts = tuple(each for each in change.attempts if not lost(each))
+        real(self, kept)
 
     return patch.object(MemoryStore, "commit", commit)
 

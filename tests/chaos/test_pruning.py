@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+from engine_play import present
 
 from koalapy.chaos.promises.watch import Watch
 from koalapy.model.cluster import ClusterSettings
@@ -99,7 +100,7 @@ def living_job(world: World) -> Job:
 
 def only_the_living_job_is_left(world: World) -> bool:
     job, store = living_job(world), world.koalad.store
-    tag = tag_of(world.instance, job.attempt_of(job.components[0]))
+    tag = tag_of(world.instance, present(job).id)
     others = [each for each in store.jobs() if each.id != job.id]
     sweeps = [*store.sweeps(), *store.pilots_of(JobId(3))]
     story = [line for number in range(1, job.id) for line in store.history(JobId(number))]
@@ -173,5 +174,5 @@ def test_a_clock_jump_of_a_year_prunes_no_active_job(ahead: Duration) -> None:
         watch.check()
     job = living_job(world)
     assert not job.state.final
-    assert ("alpha", tag_of(world.instance, job.attempt_of(job.components[0]))) in directories(world)
+    assert ("alpha", tag_of(world.instance, present(job).id)) in directories(world)
     assert world.settle(HOUR)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_play import present
 
 from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
 from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
@@ -995,7 +996,7 @@ def test_what_a_program_or_a_batch_system_printed_can_always_be_kept(store: Stor
     reason = Reason("failed", "request", "It said \0.", "", command="sbatch", words="binary \0\x1b output")
     store.commit(with_attempts(change_attempt(reason=reason)))
     (job,) = store.jobs()
-    assert job.components[0].reason == reason
+    assert present(job).reason == reason
     assert reason.words == "binary \\0\x1b output"
 
 

@@ -47,8 +47,8 @@ def test_a_job_takes_longer_the_more_clusters_it_lies_on() -> None:
         case = WORST_FIT._replace(placement=placement)
         [job], _ = Das2(case, others=0.0, seed=1).play(batch(case, 1, 1))
         assert job.started_at is not None
-        clusters = len({component.cluster for component in job.components})
-        ended = [component.ended_at for component in job.components if component.ended_at is not None]
+        clusters = len({component.cluster for component in job.present})
+        ended = [component.ended_at for component in job.present if component.ended_at is not None]
         spread[clusters] = (max(ended) - job.started_at) / SECOND
     assert sorted(spread) == [1, 4]
     assert spread[4] / spread[1] == pytest.approx(1 + 3 * WIDE, rel=0.05)

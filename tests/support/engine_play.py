@@ -41,6 +41,13 @@ UNREACHABLE = Reason("unreachable", "transient", "Its head node does not answer.
 BUSY_QUEUE = Reason("refused", "transient", "The batch system is busy.", "", command="sbatch", exit_status=1)
 
 
+def present(job: Job, component: int = 0) -> Attempt:
+    """The present attempt of a component, which has one."""
+    found = job.attempt(component)
+    assert found is not None
+    return found
+
+
 class Play:
     """A grid played by hand: keeps every job's last record, checks each step, and answers for idle clusters."""
 
@@ -146,7 +153,7 @@ class Play:
 
     def report(self, attempt: AttemptId, phase: str, **facts: object) -> WrapperReported:
         pilot = self.pilots.get(attempt)
-        request = pilot.request if pilot else self.job(attempt.job).components[attempt.component].request
+        request = pilot.request if pilot else self.job(attempt.job).request.components[attempt.component]
         nodes = (Node(f"n{attempt.component}", f"10.0.0.{attempt.component}", request.processes(1)),)
         facts["ending"] = ReportedEnding(str(facts.get("ending", "")))
         return WrapperReported(attempt=attempt, batch_id=str(attempt), phase=WrapperPhase(phase), nodes=nodes, **facts)  # type: ignore[arg-type]

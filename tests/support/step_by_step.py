@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from koalapy.model.identity import AttemptId, tag_of
-from koalapy.model.job import Component, Job
+from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.model.usage import By, sums
+from koalapy.views.jobs import component_indices
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
 from koalapy.world.koalad.host import OWNER
 from koalapy.world.world import World
@@ -100,8 +101,10 @@ def end_of(world: World, job: Job, clocks: Duration = SECOND) -> End:
     return End(
         state=job.state,
         code=job.reason.code if job.reason else "",
-        statuses=() if job.state is JobState.CANCELLED else tuple(each.exit_status for each in job.components),
-        runs=tuple(_runs(world, job, each) for each in job.components),
+        statuses=()
+        if job.state is JobState.CANCELLED
+        else tuple(None if each is None else each.exit_status for each in job.attempts),
+        runs=tuple(_runs(world, job, each) for each in component_indices(job)),
         used=_used(world, job, clocks),
     )
 
@@ -124,8 +127,8 @@ def _used(world: World, job: Job, clocks: Duration) -> tuple[tuple[str, int], ..
     return tuple(ran[attempt] for attempt in sorted(ran))
 
 
-def _runs(world: World, job: Job, component: Component) -> tuple[int, ...]:
-    attempts = [AttemptId(job.id, component.index, number + 1) for number in range(component.attempt)]
+def _runs(world: World, job: Job, component: int) -> tuple[int, ...]:
+    attempts = [AttemptId(job.id, component, number + 1) for number in range(job.number_of(component))]
     runs = [len(world.program_log.runs(tag_of(world.instance, attempt))) for attempt in attempts]
     return tuple(count for count in runs if count)
 

@@ -8,7 +8,7 @@ from job_languages import read_coallocate as read_xml
 from job_languages import read_rsl
 
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.identity import AttemptId, JobId, tag_of
+from koalapy.model.identity import JobId, tag_of
 from koalapy.model.job import Job
 from koalapy.model.request import FlowJob, Request
 from koalapy.model.settings import Settings
@@ -50,8 +50,8 @@ def spans(world: World, jobs: Mapping[str, Job]) -> dict[str, Span]:
     """When the program of each job began, and when it ended."""
     found = {}
     for name, job in jobs.items():
-        for each in job.components:
-            for run in world.program_log.runs(tag_of(world.instance, AttemptId(job.id, each.index, each.attempt))):
+        for each in job.present:
+            for run in world.program_log.runs(tag_of(world.instance, each.id)):
                 ends = [at for at in run.nodes.values() if at is not None]
                 assert name not in found, f"{name} started twice"
                 found[name] = run.began, max(ends)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from engine_play import present
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.events import CancelRequested
@@ -92,12 +93,12 @@ def test_a_job_that_is_given_up_by_force_runs_elsewhere_and_the_cluster_may_come
     assert submit(world, "alpha", 200, retry_on=(RetryOn.LOST,)).state is JobState.RUNNING
     anywhere = submit(world, None, 200, retry_on=(RetryOn.LOST,))
     assert anywhere.state is JobState.RUNNING
-    lost = anywhere.components[0].cluster
+    lost = present(anywhere).cluster
     assert lost is not None
     world.koalad.grid.remove(lost, force=True)
     world.run_for(MINUTE)
     assert lost not in names(world)
-    assert job(world, 1).components[0].cluster != lost
+    assert present(job(world, 1)).cluster != lost
     world.koalad.grid.reload(world.koalad.grid.file, world.koalad.grid.rules)
     world.run_for(MINUTE)
     assert names(world) == ["alpha", "beta"]

@@ -67,7 +67,7 @@ def test_no_job_fails_beside_a_healthy_cluster(whose: str, code: str) -> None:
     assert grid.world.settle(HOUR)
     assert grid.states == [JobState.DONE] * JOBS
     jobs = grid.world.koalad.store.jobs()
-    assert {each.cluster for job in jobs for each in job.components} == {HEALTHY}
+    assert {each.cluster for job in jobs for each in job.present} == {HEALTHY}
     assert [(job.submission_failures, job.completion_failures) for job in jobs] == [(0, 0)] * JOBS
     assert 0 < grid.tries <= JOBS
     own = whose == "request" or code == "submit_limit"

@@ -4,12 +4,12 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, cast
 
 from koalapy import answers
-from koalapy.api.documents.errors import reason
 from koalapy.model.units import SECOND, format_instant
 from koalapy.runtime.grid_changes import Reloaded
 from koalapy.runtime.logins import LoginState
 from koalapy.runtime.unknown import Survey, UnknownTag, by_store
 from koalapy.views.clusters import ClusterReport, LeftOn
+from koalapy.views.fields import reason
 
 LoginStateName = Literal["connected", "connecting", "login_required", "unreachable"]
 WrapperState = Literal["alive", "silent", "ended", "none"]

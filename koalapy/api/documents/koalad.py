@@ -1,11 +1,10 @@
 """koalad itself, as JSON: status, maintenance, disk space, unreadable records and usage."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Literal, cast
 
 from koalapy import __version__, answers
 from koalapy.api.documents.clusters import stores, unknown_tag
-from koalapy.api.documents.fields import optional_instant
 from koalapy.model.attempt import Attempt
 from koalapy.model.ended_lease import Charged
 from koalapy.model.maintenance import MaintenanceRun
@@ -16,9 +15,10 @@ from koalapy.model.usage import By, Sum
 from koalapy.runtime.disk import Taken
 from koalapy.runtime.maintenance.runner import Entry
 from koalapy.runtime.unknown import Survey
+from koalapy.views.fields import optional_instant
 from koalapy.views.recovery import Line, Recovered
 from koalapy.views.status import reason_and_advice
-from koalapy.views.sweeps import RunnerReport, sweep_totals
+from koalapy.views.sweeps import runners_at_work
 from koalapy.views.usage import charges_of, in_seconds, leased_in_seconds, rows_of, total_of
 
 UnreadableKind = Literal["job", "attempt", "command", "results", "history", "learned"]
@@ -33,7 +33,7 @@ def status(
     found: Recovered,
     surveys: Iterable[Survey] = (),
     logins_required: Iterable[answers.Login] = (),
-    runners: Iterable[RunnerReport] = (),
+    runners: Iterable[answers.Runner] = (),
 ) -> answers.StatusAnswer:
     """Answer with the state of koalad.
 
@@ -56,12 +56,6 @@ def status(
             "stores": stores(tags),
         },
     }
-
-
-def runners_at_work(reports: Sequence[RunnerReport]) -> answers.RunnersAtWork:
-    """Count the sweeps that are not final, and their nodes."""
-    totals = sweep_totals(reports)
-    return {"active": totals.active, "waiting": totals.waiting, "nodes": totals.nodes}
 
 
 def recovery(found: Recovered) -> answers.Recovery:

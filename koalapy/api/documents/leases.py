@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from typing import Literal, cast
 
 from koalapy import answers
-from koalapy.api.documents.fields import optional_instant
 from koalapy.model.ended_lease import EndedLease
 from koalapy.model.lease import Lease
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import SECOND, format_instant
+from koalapy.views.fields import optional_instant
 from koalapy.views.leases import LeaseView, ended_name
 
 _State = Literal["asked", "binding", "bound", "revoking", "closing", "over"]  # one that is gone is not shown

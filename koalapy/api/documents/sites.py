@@ -4,11 +4,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from koalapy import answers
-from koalapy.api.documents.errors import reason
-from koalapy.api.documents.fields import optional_instant
 from koalapy.config.site import Invitation
 from koalapy.model.neighbour import LinkCounts, RequestCounts
 from koalapy.model.units import SECOND, Instant, format_instant
+from koalapy.views.fields import optional_instant, reason
 
 if TYPE_CHECKING:
     from koalapy.runtime.sites.changes import SiteChanges

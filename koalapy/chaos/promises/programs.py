@@ -140,7 +140,8 @@ class Programs:
                 index,
             )
         for attempt in attempts:
-            self._at_barrier(attempt, job.components[attempt.component].cluster or "", decided_at)
+            present = job.attempt(attempt.component)
+            self._at_barrier(attempt, "" if present is None else present.cluster, decided_at)
 
     def _at_barrier(self, attempt: AttemptId, cluster: str, decided_at: Instant) -> None:
         """Check one attempt of a release.

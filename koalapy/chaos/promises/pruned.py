@@ -61,8 +61,8 @@ class Pruned:
             promise(final, Promise.PRUNED, "the directory of", attempt, "is removed before its sweep is final")
             return
         job = committed.jobs[attempt.job]
-        component = job.components[attempt.component] if attempt.component < len(job.components) else None
-        past = component is None or component.cluster is None or attempt.number < component.attempt
+        present = job.attempt(attempt.component)
+        past = present is None or attempt.number < present.id.number
         promise(
             past or job.state.final,
             Promise.PRUNED,

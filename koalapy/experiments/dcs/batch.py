@@ -55,7 +55,7 @@ def row(jobs: Sequence[Job]) -> Row:
     begun, over = min(job.submitted_at for job in jobs), max(job.finished_at or 0 for job in ended)
     return found | {
         "makespan_s": (over - begun) / SECOND,
-        "clusters": fmean(len({each.cluster for each in job.components}) for job in well),
+        "clusters": fmean(len({each.cluster for each in job.present}) for job in well),
         "submission_failures": sum(job.submission_failures for job in jobs),
         "completion_failures": sum(job.completion_failures for job in jobs),
     }
@@ -65,7 +65,7 @@ def _times(job: Job) -> tuple[float, float, float]:
     assert job.started_at is not None
     assert job.claimed_at is not None
     assert job.finished_at is not None
-    run = max(each.ended_at or job.started_at for each in job.components) - job.started_at
+    run = max(each.ended_at or job.started_at for each in job.present) - job.started_at
     response, since_claim = job.finished_at - job.submitted_at, job.finished_at - job.claimed_at
     return response / SECOND, run / SECOND, (since_claim - run) / SECOND
 

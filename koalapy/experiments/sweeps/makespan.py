@@ -105,9 +105,9 @@ def _began_and_ended(grid: SweepGrid, identity: JobId) -> tuple[Instant, Instant
     job = grid.koalad.store.job(identity)
     assert job is not None
     assert job.started_at is not None
-    ended = job.components[0].ended_at
-    assert ended is not None
-    return job.started_at, ended
+    (attempt,) = job.present
+    assert attempt.ended_at is not None
+    return job.started_at, attempt.ended_at
 
 
 def _means(rows: Sequence[Row]) -> list[tuple[str, int, float, float]]:

@@ -151,8 +151,9 @@ class StreamCollection:
         link = self._links.get(cluster)
         if link is None:
             raise no_such_cluster(cluster, self._links)
-        component = self.job.components[attempt.component]
-        each = max(2, self._store.most // component.request.processes(max(1, len(component.nodes))))
+        present = self.job.attempt(attempt.component)
+        nodes = 0 if present is None else len(present.nodes)
+        each = max(2, self._store.most // self.job.request.components[attempt.component].processes(max(1, nodes)))
         for stream in STREAMS:
             if self._store.find(attempt, stream) is None:
                 self._keep(link, attempt, stream, each)

@@ -5,43 +5,15 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Literal
 
+from koalapy import answers
 from koalapy.model.identity import JobId
+from koalapy.model.textfile.words import valid_text
 
 Direction = Literal["in", "out"]
 Phase = Literal["waiting", "reading", "sending", "receiving"]
 _WINDOW_S = 10.0  # the period over which the rate is measured
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The progress of one transfer at this moment.
-
-    `moved` of `size` bytes are at the destination, including those that needed no transfer. `parameters`: for a sweep,
-    (parameters whose files are done, all parameters); `files` and `size` cover only those that were asked for so far.
-    """
-
-    job: JobId
-    component: int | None  # None: of all components
-    cluster: str
-    direction: Direction
-    phase: Phase
-    files: int
-    size: int
-    moved: int
-    file: str  # the file that is being moved
-    rate: float  # bytes a second
-    parameters: tuple[int, int] | None = None  # (done, total)
-
-    @property
-    def share(self) -> float:
-        """The part that is done, from 0 to 1."""
-        if self.parameters is not None:
-            done, of = self.parameters
-            return done / of if of else 0.0
-        return min(1.0, self.moved / self.size) if self.size else 0.0
 
 
 class Transfer:
@@ -106,12 +78,24 @@ class Transfer:
         with self._lock:
             return self._carried
 
-    def progress(self) -> Progress:
+    def progress(self) -> answers.Transfer:
+        """Describe the progress at this moment."""
         with self._lock:
-            size, moved = self._size, self._moved
-            return Progress(
-                *self._about, self._phase, self._files, size, moved, self._file, self._rate(), self._parameters
-            )
+            _, component, cluster, direction = self._about
+            done, parameters = self._parameters or (None, None)
+            return {
+                "direction": direction,
+                "component": component,
+                "cluster": cluster,
+                "phase": self._phase,
+                "files": self._files,
+                "bytes": self._size,
+                "bytes_moved": self._moved,
+                "bytes_per_second": round(self._rate()),
+                "file": valid_text(self._file) or None,
+                "parameters_done": done,
+                "parameters": parameters,
+            }
 
     def _rate(self) -> float:
         now = time.monotonic()
@@ -141,13 +125,13 @@ class Transfers:
             with self._lock:
                 del self._open[id(transfer)]
 
-    def of(self, jobs: Iterable[JobId]) -> dict[JobId, list[Progress]]:
+    def of(self, jobs: Iterable[JobId]) -> dict[JobId, list[answers.Transfer]]:
         """Return the progress of these jobs' transfers, in the order of components. Jobs without any are left out."""
-        wanted, found = set(jobs), dict[JobId, list[Progress]]()
+        wanted, found = set(jobs), dict[JobId, list[answers.Transfer]]()
         with self._lock:
             under_way = [(job, transfer) for job, transfer in self._open.values() if job in wanted]
         for job, transfer in under_way:
             found.setdefault(job, []).append(transfer.progress())
         for each in found.values():
-            each.sort(key=lambda progress: (progress.component is None, progress.component or 0, progress.cluster))
+            each.sort(key=lambda found: (found["component"] is None, found["component"] or 0, found["cluster"]))
         return found

@@ -21,7 +21,7 @@ from koalapy.model.pilot import PilotCluster, cluster_of_pilot
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
-from koalapy.model.states import ComponentState
+from koalapy.model.states import AttemptState
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scheduler.schedule import Policies
@@ -324,13 +324,13 @@ class SimKoalad:
         found = [
             (each, job)
             for job in engine.records.jobs.values()
-            for each in job.components
-            if each.state is ComponentState.RUNNING and each.cluster in process.links
+            for each in job.attempts
+            if each is not None and each.state is AttemptState.RUNNING and each.cluster in process.links
         ]
         if found:
             each, job = rng.choice(found)
-            assert each.cluster is not None
-            tag, rank = tag_of(self.store.instance, job.attempt_of(each)), rng.randrange(each.request.processors + 1)
+            asked = job.request.components[each.id.component]
+            tag, rank = tag_of(self.store.instance, each.id), rng.randrange(asked.processors + 1)
             streams = process.links[each.cluster].streams
             process.enter(lambda: streams.open(log, tag, rank, rng))
 

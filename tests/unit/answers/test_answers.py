@@ -15,9 +15,11 @@ from koalapy import answers
 from koalapy.answers import clusters, errors, jobs, koalad, leases, pilots, sites, sweeps
 from koalapy.api import openapi
 from koalapy.model.errors import Whose
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.usage import By
 
+_OF_ATTEMPTS = {*map(str, AttemptState), *map(str, Ending)} - {"ended", "cleaned_up"}
+COMPONENT_STATES = _OF_ATTEMPTS | {"waiting", "not_started"}
 AT = "2026-01-31T12:00:00.000000Z"
 RUN = {"name": "prune", "task": "prune", "began_at": AT, "ended_at": None, "ok": True, "message": "Done."}
 
@@ -114,7 +116,7 @@ def test_openapi_has_the_descriptions_of_fields_inherited_ones_too() -> None:
     ("described", "states"),
     [
         (answers.JobStateName, {str(each) for each in JobState}),
-        (answers.ComponentStateName, {"not_started", *map(str, ComponentState)}),
+        (answers.ComponentStateName, COMPONENT_STATES),
         (answers.Whose, set(get_args(Whose))),
         (get_type_hints(answers.UsageAnswer)["by"], {str(each) for each in By}),
     ],

@@ -6,12 +6,13 @@ import itertools
 import json
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from koalapy.api import openapi
-from koalapy.api.documents.sweeps import as_csv, as_json, as_lines, columns, runners
+from koalapy.api.sweeps import as_csv, as_json, as_lines, columns
 from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
 from koalapy.model.intervals import Intervals
@@ -21,7 +22,8 @@ from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.runtime.sweeps import Row
-from koalapy.views.sweeps import Forecast, RunnerReport, places, scavenged
+from koalapy.scavenging.prediction import Prediction
+from koalapy.views.sweeps import forecast, places, runner, scavenged
 
 AT = 1_700_000_000_000_000
 ATTEMPT = AttemptId(JobId(1 << 23), 0, 1)
@@ -161,16 +163,16 @@ def test_a_runner_holds_the_nodes_of_its_launchers() -> None:
         black_holes=(("alpha", "alpha-3"), ("beta", "beta-1")),
     )
     alpha, beta, gamma = places(found, LAUNCHERS, DOING)
-    assert (alpha.nodes, alpha.processors, alpha.starting, alpha.stopping, alpha.assigned) == (2, 8, 1, 1, 8)
-    assert (alpha.running, gamma.running) == (7, None)
-    assert (beta.nodes, beta.reclaimed, beta.black_holes) == (0, 2, ("beta-1",))
-    assert (gamma.nodes, gamma.processors, gamma.starting) == (1, 2, 0)
+    assert [alpha[each] for each in ("nodes", "processors", "starting", "stopping", "assigned")] == [2, 8, 1, 1, 8]
+    assert (alpha["running"], gamma["running"]) == (7, None)
+    assert (beta["nodes"], beta["reclaimed"], beta["black_holes"]) == (0, 2, ["beta-1"])
+    assert (gamma["nodes"], gamma["processors"], gamma["starting"]) == (1, 2, 0)
 
 
 def test_a_suspended_node_is_held_and_runs_no_parameter() -> None:
     launchers = [launcher(1, "alpha"), launcher(2, "alpha", state=AttemptState.SUSPENDED)]
     (alpha,) = places(sweep(), launchers, DOING)
-    assert (alpha.nodes, alpha.suspended, alpha.running) == (2, 1, 4)
+    assert (alpha["nodes"], alpha["suspended"], alpha["running"]) == (2, 1, 4)
 
 
 def test_scavenged_processors_are_those_of_allocated_launchers() -> None:
@@ -181,10 +183,9 @@ def test_the_document_of_a_runner_follows_its_schema() -> None:
     found = sweep(
         done=Intervals.of([(1, 40)]), failed=Intervals.of([(3, 4)]), out=(("alpha", Intervals.of([(41, 48)])),)
     )
-    report = RunnerReport(sweep=found, places=places(found, LAUNCHERS, DOING), charged=90 * SECOND)
-    document = runners([report], Forecast(12.5))
-    openapi.check(document)
-    described = document["runners"][0]
+    described = runner(replace(found, charged=90 * SECOND), LAUNCHERS, DOING, None, Instant(AT))
+    admission = forecast(Prediction(), Instant(AT))
+    openapi.check({"schema": "koala.runners/1", "runners": [described], "admission": admission})
     counts = tuple(described[name] for name in ("parameters", "done", "failed", "assigned", "waiting"))
     assert counts == (100, 40, 2, 8, 52)
     assert (described["charged_processor_seconds"], described["running"], described["parameters_per_minute"]) == (

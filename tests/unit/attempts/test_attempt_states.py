@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from engine_play import INSTANCE, Play, component, make
+from engine_play import INSTANCE, Play, component, make, present
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,7 +125,7 @@ def played(moves: list[Move]) -> Play:
             play.apply(StoreRestored(epoch=9, last_number=99))
         elif attempts:
             attempt = attempts[choice % len(attempts)]
-            if play.job(job).components[attempt.component].cluster not in play.down:
+            if present(play.job(job), attempt.component).cluster not in play.down:
                 play.apply(_event(play, kind, attempt))
     return play
 

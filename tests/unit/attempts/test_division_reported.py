@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from engine_play import Play, component
+from engine_play import Play, component, present
 
 from koalapy.model.cluster import Node
 from koalapy.model.commands import ReleaseAttempt
@@ -11,7 +11,7 @@ from koalapy.model.counts import counted_as
 from koalapy.model.events import WrapperReported
 from koalapy.model.identity import AttemptId
 from koalapy.model.request import Launch
-from koalapy.model.states import ComponentState, JobState, ReportedEnding, WrapperPhase
+from koalapy.model.states import Ending, JobState, ReportedEnding, WrapperPhase
 
 
 def nodes(counts: list[int]) -> tuple[Node, ...]:
@@ -73,8 +73,8 @@ def test_what_was_not_asked_for_ends_the_attempt(fields: dict[str, Any], counts:
     assert [type(each).__name__ for each in commands] == ["CancelAttempt"]
     found = play.job(job)
     assert found.state is JobState.STOPPING
-    assert found.components[0].nodes == ()
-    assert found.components[0].state is ComponentState.FAILED
+    assert present(found).nodes == ()
+    assert present(found).ending is Ending.FAILED
     assert found.reason is not None
     assert (found.reason.code, found.reason.whose) == ("wrong_processes", "cluster")
     reported = f"{counted_as(sum(counts), 'process', 'processes')} on {counted_as(len(counts), 'node')}"
@@ -97,7 +97,7 @@ def test_a_job_that_was_released_goes_on_with_the_nodes_that_were_known() -> Non
     assert play.apply(comes(attempt, [9], phase=WrapperPhase.RUNNING)) == []
     found = play.job(job)
     assert found.state is JobState.RUNNING
-    assert found.components[0].nodes == nodes([4])
+    assert present(found).nodes == nodes([4])
 
 
 def test_the_end_of_an_attempt_counts_whatever_nodes_it_reports() -> None:
@@ -105,5 +105,5 @@ def test_the_end_of_an_attempt_counts_whatever_nodes_it_reports() -> None:
     play.apply(comes(attempt, [4]))
     play.apply(comes(attempt, [9], phase=WrapperPhase.ENDED, ending=ReportedEnding.EXITED, exit_status=3))
     found = play.job(job)
-    assert found.components[0].exit_status == 3
-    assert found.components[0].nodes == nodes([4])
+    assert present(found).exit_status == 3
+    assert present(found).nodes == nodes([4])

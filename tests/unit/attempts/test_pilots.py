@@ -23,7 +23,7 @@ from koalapy.model.events import (
     WrapperReported,
 )
 from koalapy.model.identity import FIRST_PILOT, PILOTS_END, AttemptId, attempt_of, pilot_id, tag_of
-from koalapy.model.states import AttemptState, BatchState, ComponentState, JobState, ReportedEnding, WrapperPhase
+from koalapy.model.states import AttemptState, BatchState, JobState, ReportedEnding, WrapperPhase
 from koalapy.model.units import Duration
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -199,7 +199,7 @@ def test_it_is_shown_like_a_job_of_one_component_in_each_part_of_its_life() -> N
     )  # fmt: skip
     holder.run()
     assert as_job(holder.row, "mona", "scan").state is JobState.RUNNING
-    assert [each.state for each in as_job(holder.row, "mona", "scan").components] == [ComponentState.RUNNING]
+    assert [each.state for each in as_job(holder.row, "mona", "scan").present] == [AttemptState.RUNNING]
     row = holder.row
     holder.stop()
     assert as_job(row, "mona", "scan").state is JobState.STOPPING

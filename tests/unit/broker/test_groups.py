@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from engine_play import component, make
 
-from koalapy.api.documents.matching import choice
 from koalapy.broker.availability import Availability
 from koalapy.broker.groups import Candidate, choices, fits, of_choice, rank_of, search
 from koalapy.broker.suitability import EveryCluster, Ranks
@@ -15,6 +14,7 @@ from koalapy.model.cluster import ClusterSettings, ClusterState
 from koalapy.model.job import Choice
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import MINUTE, Duration, Instant
+from koalapy.views.matching import choice
 
 BEE, AOCE, ZEUS, OLD, LNGRID = "bee001.ific.uv.es", "aocegrid.uab.es", "zeus.cyf-kr.edu.pl", "old", "lngrid02.lip.pt"
 # CE1 to CE5 of figure 2a; CE4 does not meet the requirements.

@@ -9,10 +9,10 @@ from engine_play import Play
 from engine_play import component as wish
 from typer.testing import CliRunner
 
-from koalapy.api.documents.jobs import job as document_of
 from koalapy.cli import jobs
 from koalapy.cli.jobs import run_time
 from koalapy.cli.main import app
+from koalapy.views.jobs import job as document_of
 
 START = "2026-11-29T12:00:00.000000Z"
 NOW = datetime.fromisoformat("2026-11-29T12:10:00Z")

@@ -1,14 +1,13 @@
 """`koala runners` for a person: each sweep in a line, what stands still or is left out, and what was predicted."""
 
 from collections.abc import Collection
-from typing import Self
+from typing import Any, Self, cast
 
 import pytest
 from typer.testing import CliRunner
 
-from koalapy import answers
+from koalapy.answers.sweeps import Runner, RunnerCluster, RunnersAnswer
 from koalapy.api import openapi
-from koalapy.api.documents import sweeps as documents
 from koalapy.cli import runners
 from koalapy.cli.main import app
 from koalapy.model.errors import Reason
@@ -20,7 +19,7 @@ from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, SECOND, Instant
 from koalapy.scavenging.prediction import Prediction
-from koalapy.views.sweeps import Place, RunnerReport, forecast
+from koalapy.views.sweeps import forecast, runner
 
 NOW = Instant(1_700_000_000 * SECOND)
 
@@ -28,7 +27,7 @@ NOW = Instant(1_700_000_000 * SECOND)
 class Koalad:
     """A koalad with these answers."""
 
-    def __init__(self, document: answers.RunnersAnswer) -> None:
+    def __init__(self, document: RunnersAnswer) -> None:
         self._document = document
 
     def __enter__(self) -> Self:
@@ -37,27 +36,39 @@ class Koalad:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def admission(self, states: Collection[str]) -> answers.RunnersAnswer:
+    def admission(self, states: Collection[str]) -> RunnersAnswer:
         return self._document
 
 
-def report() -> RunnerReport:
+def place(cluster: str, **numbers: Any) -> RunnerCluster:
+    nothing = dict.fromkeys(("nodes", "processors", "starting", "stopping", "suspended", "assigned", "reclaimed"), 0)
+    return cast(RunnerCluster, {"cluster": cluster, **nothing, "running": 0, "black_holes": [], **numbers})
+
+
+def report() -> Runner:
     request = Request(name="scan", components=(ComponentRequest(processors=1, executable="x"),))
     sweep = Sweep(
         id=JobId(7), owner="me", request=request, state=JobState.RUNNING, position=1, submitted_at=NOW,
-        count=100, done=Intervals(((1, 40),)), failed=Intervals(((3, 4),)), preempted=5,
+        count=100, done=Intervals(((1, 40),)), failed=Intervals(((3, 4),)), preempted=5, charged=450 * MINUTE,
         reason=Reason("waits", "transient", "Nothing moves.", ""),
     )  # fmt: skip
-    places = (
-        Place(cluster="alpha", nodes=3, suspended=1, running=6, assigned=8, black_holes=("n1", "n2")),
-        Place(cluster="beta", starting=2, running=0),
-        Place(cluster="gamma", reclaimed=1, running=0),
-    )
-    return RunnerReport(sweep=sweep, places=places, charged=450 * MINUTE, per_minute=12.4)
+    clusters = [
+        place("alpha", nodes=3, suspended=1, running=6, assigned=8, black_holes=["n1", "n2"]),
+        place("beta", starting=2),
+        place("gamma", reclaimed=1),
+    ]
+    return {**runner(sweep, (), {}, 12.4, NOW), "clusters": clusters, "running": 6, "ends_at": None}
 
 
 def reported(monkeypatch: pytest.MonkeyPatch, prediction: Prediction, *, idle: bool = False) -> list[str]:
-    document = documents.runners([] if idle else [report()], forecast(prediction, NOW))
+    document = cast(
+        RunnersAnswer,
+        {
+            "schema": "koala.runners/1",
+            "runners": [] if idle else [report()],
+            "admission": forecast(prediction, NOW),
+        },
+    )
     openapi.check(document)
     monkeypatch.setattr(runners, "Grid", lambda grid: Koalad(document))
     answer = CliRunner().invoke(app, ["runners"])

@@ -95,4 +95,4 @@ def test_the_attempts_of_a_try_are_dropped_when_the_job_is_tried_again() -> None
     records.change(job, state=JobState.STOPPING)
     records.end_try(job, state=JobState.WAITING)
     assert records.attempt(attempt.id) is None
-    assert (job.attempts, job.numbers, [each.attempt for each in job.components]) == ((), (1,), [1])
+    assert (job.attempts, job.numbers, [job.number_of(0)]) == ((), (1,), [1])

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import FrameType
 
 import pytest
+from engine_play import present
 
 from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
@@ -34,7 +35,7 @@ from koalapy.model.lease import Lend, Origin
 from koalapy.model.neighbour import Relation
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
-from koalapy.model.states import AttemptState, ComponentState, Ending, JobState
+from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -331,7 +332,7 @@ def test_after_a_sleep_every_cluster_is_lost_before_any_event_is_handled(driver:
     assert recorder.actions[-1] == ("end", "host_slept")
     assert not driver.engine.core.information.is_connected("alpha")
     (job,) = recorder.store.jobs()
-    assert job.components[0].state is ComponentState.SUBMITTING
+    assert present(job).state is AttemptState.SUBMITTING
     assert recorder.store.load().outbox == (entry,)
     assert driver.engine.core.information.clusters["alpha"].trouble == Reason(
         "host_slept", "transient", "koalad's host slept for 8m.", "koalad connects again by itself."

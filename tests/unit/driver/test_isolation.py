@@ -64,7 +64,7 @@ def test_a_cluster_with_an_unstorable_event_is_quarantined(world: World) -> None
         ]
     )
     assert [name for name, _ in world.quarantined] == ["evil"]
-    found = {each.cluster: each.batch_id for job in world.store.load().jobs for each in job.components}
+    found = {each.cluster: each.batch_id for job in world.store.load().jobs for each in job.present}
     assert found == {"evil": "", "good": "1", "third": ""}
     assert ("good", 1, world.numbers["good"]) in world.acknowledged
     assert ("evil", 1, world.numbers["evil"]) not in world.acknowledged

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from engine_play import Play, alike, component, grid
+from engine_play import Play, alike, component, grid, present
 
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import (
@@ -14,7 +14,7 @@ from koalapy.model.commands import (
 )
 from koalapy.model.events import AttemptSubmitted, CancelRequested, ClusterConnected, FilesMoved, FilesStaged
 from koalapy.model.request import WhenBusy
-from koalapy.model.states import ComponentState, JobState
+from koalapy.model.states import Ending, JobState
 from koalapy.model.units import SECOND, Duration, Instant, format_instant
 from koalapy.policies.placement import worst_fit
 from koalapy.views.explanation import explain, summary
@@ -80,7 +80,7 @@ def test_a_slow_clock_does_not_put_a_program_s_start_before_its_release(play: An
     early = Instant(play.now - 2 * SECOND)
     play.apply(play.report(first, "running", released_at=early, started_at=early))
     play.apply(play.report(first, "ended", exit_status=0, ending="exited", started_at=early, ended_at=early))
-    ran, other = play.job(job).components
+    ran, other = play.job(job).present
     assert ran.ended_at >= ran.started_at >= ran.released_at >= other.at_barrier_at
     for attempt in play.attempts(job):
         play.end(attempt)
@@ -111,7 +111,7 @@ def test_an_attempt_at_the_barrier_counts_in_a_new_session_once_its_wrapper_repo
     before = play.job(job)
     play.apply(play.report(second, "at_barrier"))
     assert play.job(job) == before
-    play.apply(play.report(first, "at_barrier", at_barrier_at=before.components[0].at_barrier_at))
+    play.apply(play.report(first, "at_barrier", at_barrier_at=present(before).at_barrier_at))
     assert play.job(job).state is JobState.RUNNING
     for attempt in play.attempts(job):
         play.end(attempt)
@@ -138,7 +138,7 @@ def test_an_optional_component_that_does_not_report_again_is_late(play: Any) -> 
     play.come(first)
     play.wake()
     assert play.job(job).state is JobState.RUNNING
-    assert play.job(job).components[1].state is ComponentState.CANCELLED
+    assert present(play.job(job), 1).ending is Ending.CANCELLED
     play.end(first)
     play.obey()
 
@@ -170,7 +170,7 @@ def test_a_job_is_released_without_an_optional_component_that_is_late(play: Any)
     play.apply(AttemptSubmitted(attempt=late, batch_id="late"))
     play.wake()
     assert play.job(job).state is JobState.RUNNING
-    assert play.job(job).components[1].state is ComponentState.CANCELLED
+    assert present(play.job(job), 1).ending is Ending.CANCELLED
     play.end(needed)
     play.obey()
     assert play.job(job).state is JobState.DONE
@@ -208,7 +208,7 @@ def test_koalad_ends_a_barrier_before_any_wrapper_leaves_it(minutes: int) -> Non
         play.apply(play.report(second, "started"))
         ends = play.engine.next_wakeup()
         assert ends is not None
-        at_barrier_at = play.job(job).components[0].at_barrier_at
+        at_barrier_at = present(play.job(job)).at_barrier_at
         assert at_barrier_at is not None
         assert ends + 5 * SECOND < at_barrier_at + submits[0].barrier_timeout
         play.apply(CancelRequested(job))
@@ -221,7 +221,7 @@ def test_at_the_claim_time_out_only_attempts_that_have_not_started_are_late(play
     play.apply(play.report(needed, "started"), AttemptSubmitted(attempt=late, batch_id="late"))
     play.wake()
     assert play.job(job).state is JobState.CLAIMING
-    assert play.job(job).components[1].state is ComponentState.CANCELLED
+    assert present(play.job(job), 1).ending is Ending.CANCELLED
     play.apply(play.report(needed, "at_barrier", at_barrier_at=play.now))
     assert play.job(job).state is JobState.RUNNING
 
@@ -257,11 +257,11 @@ def test_processor_time_at_the_barrier_counts_for_attempts_that_left_it(play: An
     job = play.submit(component(4, "alpha"), component(2, "beta"))
     first, _ = play.attempts(job)
     play.come(first)
-    began = play.job(job).components[0].at_barrier_at
+    began = present(play.job(job)).at_barrier_at
     assert began is not None
     play.apply(after=Duration(7 * SECOND))
     play.end(first, ending="left_barrier")
-    ended = play.job(job).components[0].ended_at
+    ended = present(play.job(job)).ended_at
     assert ended is not None
     assert play.job(job).held == 4 * (ended - began)
     play.obey()

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from engine_play import BUSY_QUEUE, component
+from engine_play import BUSY_QUEUE, component, present
 from koalapy_adapters.kcm.attempts.wrapper_messages import OTHER_VERSION
 
 from koalapy.model.commands import (
@@ -21,7 +21,7 @@ from koalapy.model.events import (
     SubmissionFailed,
 )
 from koalapy.model.request import RetryOn
-from koalapy.model.states import BatchState, ComponentState, JobState, ReportedEnding
+from koalapy.model.states import BatchState, Ending, JobState, ReportedEnding
 from koalapy.policies.placement import worst_fit
 from koalapy.views.explanation import explain, summary
 from koalapy.views.history import sentence
@@ -79,7 +79,7 @@ def test_a_cluster_that_refuses_is_excluded_and_the_next_choice_is_tried(play: A
     job = play.submit(component(4))
     refused = Reason("no_such_queue", "request", "No queue.", "", command="sbatch", exit_status=1)
     play.apply(SubmissionFailed(attempt=play.attempts(job)[0], reason=refused))
-    assert play.job(job).components[0].cluster == "beta"
+    assert present(play.job(job)).cluster == "beta"
     assert play.job(job).submission_failures == 0
 
 
@@ -136,7 +136,7 @@ def test_a_setup_that_succeeds_elsewhere_is_not_wrong_itself(play: Any) -> None:
 def test_the_explanation_names_the_excluded_clusters_of_a_job_that_waits_for_several(play: Any) -> None:
     job = play.submit(*[component(16)] * 4)
     first = play.attempts(job)[0]
-    where = play.job(job).components[0].cluster
+    where = present(play.job(job)).cluster
     fail_setup(play, first, "mpicc: not found")
     text = summary(explain(play.engine, play.now, play.job(job), worst_fit))
     assert text.startswith("It waits: each of its components would fit somewhere now, but not all of them at once.")
@@ -262,7 +262,7 @@ def test_a_cancelled_attempt_has_not_failed(play: Any) -> None:
             attempt=attempt, batch_id="1", at=play.now, state=BatchState.ENDED, ending=ReportedEnding.CANCELLED
         )
     )
-    assert play.job(job).components[0].state is ComponentState.CANCELLED
+    assert present(play.job(job)).ending is Ending.CANCELLED
     (ended,) = [each for each in play.history if each.kind == "attempt_ended"]
     assert "message" not in ended.details
 

@@ -23,7 +23,7 @@ from koalapy.model.units import Duration
 
 def test_an_unordered_job_goes_to_the_emptiest_clusters_and_starts_when_all_are_at_the_barrier(play: Any) -> None:
     job = play.submit(component(4), component(4), component(4))
-    assert [each.cluster for each in play.job(job).components] == ["alpha", "beta", "gamma"]
+    assert [each.cluster for each in play.job(job).present] == ["alpha", "beta", "gamma"]
     first, second, third = play.attempts(job)
     play.come(first, second)
     assert not any(isinstance(command, ReleaseAttempt) for command in play.pending)
@@ -178,7 +178,7 @@ def test_components_of_one_job_in_one_queue_fit_there_together() -> None:
     busy = play.measurement("beta", others=8)
     play.apply(play.measurement("alpha", others=8), replace(busy, state=replace(busy.state, waiting_local=3)))
     job = play.submit(component(6), component(6), when_busy=WhenBusy.QUEUE)
-    assert [each.cluster for each in play.job(job).components] == ["alpha", "beta"]
+    assert [each.cluster for each in play.job(job).present] == ["alpha", "beta"]
 
 
 def test_jobs_that_no_measurement_shows_yet_count_in_the_backlog() -> None:

@@ -4,9 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from engine_play import BUSY_QUEUE, INSTANCE, SIZES, Play, alike, component
+from engine_play import BUSY_QUEUE, INSTANCE, SIZES, Play, alike, component, present
 
-from koalapy.api.documents.jobs import job as job_document
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings
@@ -22,13 +21,14 @@ from koalapy.model.events import (
 )
 from koalapy.model.identity import JobId
 from koalapy.model.settings import Settings
-from koalapy.model.states import BatchState, ComponentState, JobState
+from koalapy.model.states import AttemptState, BatchState, Ending, JobState
 from koalapy.model.units import SECOND, Duration, Instant, format_instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
 from koalapy.views.clusters import cluster_reports, cluster_troubles
 from koalapy.views.explanation import explain, summary
+from koalapy.views.jobs import job as job_document
 
 
 def test_an_unreachable_cluster_costs_no_retry(play: Any) -> None:
@@ -93,11 +93,11 @@ def test_a_component_on_an_unreachable_cluster_is_unknown_until_its_cluster_answ
     play.run(job)
     attempt = play.attempts(job)[0]
     play.lose("alpha")
-    assert play.job(job).components[0].state is ComponentState.UNKNOWN
+    assert present(play.job(job)).state is AttemptState.UNKNOWN
     assert play.job(job).state is JobState.RUNNING
     play.reach("alpha")
     play.apply(play.report(attempt, "running", released_at=play.now, started_at=play.now))
-    assert play.job(job).components[0].state is ComponentState.RUNNING
+    assert present(play.job(job)).state is AttemptState.RUNNING
     play.end(attempt)
     play.obey()
     assert play.job(job).state is JobState.DONE
@@ -173,7 +173,7 @@ def test_a_missing_batch_job_has_not_ended(play: Any) -> None:
     play.run(job)
     attempt = play.attempts(job)[0]
     play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=BatchState.MISSING))
-    assert play.job(job).components[0].state is ComponentState.UNKNOWN
+    assert present(play.job(job)).state is AttemptState.UNKNOWN
     play.end(attempt)
     play.obey()
     assert play.job(job).state is JobState.DONE
@@ -313,11 +313,11 @@ def test_an_attempt_that_the_queue_lists_again_is_not_missing(play: Any) -> None
     (attempt,) = play.attempts(job)
     for state in ("missing", "running"):
         play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=BatchState(state)))
-    assert play.job(job).components[0].state is ComponentState.RUNNING
+    assert present(play.job(job)).state is AttemptState.RUNNING
     assert play.engine.next_wakeup() is None
     for state in ("missing", "suspended"):
         play.apply(BatchStatusSeen(attempt=attempt, batch_id="1", at=play.now, state=BatchState(state)))
-    assert play.job(job).components[0].state is ComponentState.SUSPENDED
+    assert present(play.job(job)).state is AttemptState.SUSPENDED
     assert play.engine.next_wakeup() is None
 
 
@@ -343,7 +343,7 @@ def test_all_components_of_a_job_on_an_unreachable_cluster_are_unknown(play: Any
     job = play.submit(component(4, "alpha"), component(4, "alpha"))
     play.run(job)
     play.lose("alpha")
-    assert [each.state for each in play.job(job).components] == [ComponentState.UNKNOWN] * 2
+    assert [each.state for each in play.job(job).present] == [AttemptState.UNKNOWN] * 2
 
 
 def test_the_next_attempt_waits_for_an_attempt_that_was_only_presumed_lost(play: Any) -> None:
@@ -369,7 +369,7 @@ def test_a_job_does_not_wait_for_the_cluster_of_an_attempt_that_never_ran(play: 
     play.apply(BatchStatusSeen(attempt=first, batch_id=str(first), at=play.now, state=BatchState.MISSING))
     play.apply(after=Duration(3600 * SECOND))
     assert play.job(job).state is JobState.STOPPING
-    assert play.job(job).components[0].state is ComponentState.FAILED
+    assert present(play.job(job)).ending is Ending.FAILED
     play.lose("alpha")
     assert play.job(job).state is JobState.CANCELLED
     assert list(play.pending_cancels) == [first]

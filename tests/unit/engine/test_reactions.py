@@ -9,7 +9,7 @@ from types import CodeType, FrameType
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from engine_play import UNREACHABLE, Play
+from engine_play import UNREACHABLE, Play, present
 
 import koalapy
 from koalapy.core.core import Core
@@ -128,7 +128,7 @@ def of_kind(kind: type, play: Play, attempt: AttemptId) -> Any:
         "reason": UNREACHABLE, "state": state, "attempt": attempt, "files": 1, "size": 1, "batch_id": "7",
         "at": play.now, "phase": "running", "spans": (), "work": (job,), "before": play.now, "records": True,
         "sweep": JobId(77), "results": (), "numbers": NONE, "wanted": 3, "launchers": (), "host": "node1",
-        "cluster": job.components[0].cluster, "neighbour": "lyon", "instance": "zyxwv", "number": 1, "processors": 7,
+        "cluster": present(job).cluster, "neighbour": "lyon", "instance": "zyxwv", "number": 1, "processors": 7,
         "relation": Relation.SIBLING, "notification": NotificationId(job.id, NotifyOn.DONE, 0),
         "outcome": NotificationOutcome.SENT, "answers": (), "lease": 1, "lent": True, "walltime": MINUTE,
         "lasts": MINUTE, "charge": 0, "change": SentChange.HOLD, "sent": Sent(),

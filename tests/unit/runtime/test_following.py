@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from koalapy_adapters.errors import RequestError as Refusal
 from koalapy_adapters.kcm.shared_directory.output import Outputs
 
-from koalapy.api import documents
 from koalapy.api.files import frame
 from koalapy.client.calls import NotReachable
 from koalapy.client.following import FollowedLines, Reconnecting
@@ -30,6 +29,7 @@ from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.runtime.following import Ended, Followed, Stretchwise, Written, as_text, follow_all, read_all
+from koalapy.views import fields
 
 
 def request(*processors: int) -> Request:
@@ -259,12 +259,12 @@ class Grid:
     def end(self) -> None:
         for each in self.files.values():
             each.over = True
-        self.job = job(*[each.processors for each in self.job.components], state=JobState.DONE)
+        self.job = job(*[each.processors for each in self.job.request.components], state=JobState.DONE)
 
 
 def begin(job: Job) -> bytes:
     """The first frame of an answer."""
-    components = [[each.index, each.request.processors] for each in job.components]
+    components = [[index, each.processors] for index, each in enumerate(job.request.components)]
     return json.dumps({"components": components}).encode() + b"\n"
 
 
@@ -438,16 +438,18 @@ def test_every_line_comes_once_however_often_koalad_is_gone(
             positions.setdefault((component, attempt), {})[rank] = size
         while True:
             is_over = grid.job.state.final
-            for each in dice.sample(grid.job.components, 2):
-                key = each.index, each.attempt
-                source = Stretchwise(grid.read, f"c{each.index}", AttemptId(JobId(7), *key), "output", positions)
+            for each in dice.sample(grid.job.present, 2):
+                key = each.id.component, each.id.number
+                source = Stretchwise(grid.read, each.cluster, AttemptId(JobId(7), *key), "output", positions)
                 for rank, data in source.pieces(follow=False):
                     yield frame(Written(*key, rank, data))
                 positions[key] = source.positions
             if is_over:
                 break
             write()
-        yield b"".join(frame(Ended(each.index, each.attempt)) for each in grid.job.components) + b'{"end": null}\n'
+        yield (
+            b"".join(frame(Ended(each.id.component, each.id.number)) for each in grid.job.present) + b'{"end": null}\n'
+        )
 
     lines, shown = FollowedLines(), b""
     while not lines.is_over:
@@ -493,7 +495,7 @@ def test_the_error_that_ends_the_output_is_koalads_own() -> None:
     assert lines.restart() is None
     error = ClusterError("no_room", "There is no room.", "Make some.").reason
     with pytest.raises(ClusterError, match="no room"):
-        lines.feed(begin(job(1)) + json.dumps({"end": documents.error(error)}).encode() + b"\n")
+        lines.feed(begin(job(1)) + json.dumps({"end": fields.error(error)}).encode() + b"\n")
 
 
 @pytest.mark.parametrize("sent", [b"[1, 2, 3]\n", b'{"end": 3}\n', b"7\n", b'["a", 1, 1, 1]\n'])

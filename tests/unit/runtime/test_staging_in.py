@@ -160,8 +160,8 @@ def test_progress_counts_the_bytes_at_the_cluster() -> None:
         transfer.add(10)
         transfer.file("x")
         [found] = transfers.of([JobId(7)])[JobId(7)]
-        assert (found.moved, found.size, found.share, found.file) == (50, 100, 0.5, "x")
-        assert found.rate > 0
+        assert (found["bytes_moved"], found["bytes"], found["file"]) == (50, 100, "x")
+        assert found["bytes_per_second"] > 0
     assert transfers.of([JobId(7)]) == {}
 
 

@@ -235,7 +235,8 @@ def test_each_file_is_fetched_from_the_attempt_that_its_result_names(clusters: d
     places = {1: "vu", 2: "delft", 3: "delft", 4: "vu", 5: "vu", 6: "vu"}
     assert contents(home) == {f"out-{number}": f"{number} {name}" for number, name in places.items()}
     assert (found.files, found.size, found.lack, found.notes) == (6, 4 * 4 + 2 * 7, "", ())
-    assert play.transfer.progress().parameters == (4, 6)
+    progress = play.transfer.progress()
+    assert (progress["parameters_done"], progress["parameters"]) == (4, 6)
     assert clusters["vu"].asked == ["list", "many 4"]
 
 

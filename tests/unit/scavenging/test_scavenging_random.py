@@ -126,7 +126,7 @@ class Walk:
                 self.play.run(job.id)
         for job in list(self.play.jobs.values()):
             if job.state is JobState.RUNNING and not self.play.down:
-                self.play.end(job.attempt_of(job.components[0]))
+                self.play.end(job.present[0].id)
 
     def measure(self, dice: Random) -> None:
         self.play.measure()

@@ -131,7 +131,7 @@ class Pair(Sites):
         return max(each for each in self.delft.sizes if "~" in each)
 
     def placed(self, job: JobId) -> list[str | None]:
-        return [each.cluster for each in self.delft.job(job).components]
+        return [each.cluster for each in self.delft.job(job).present]
 
 
 def walled(processors: int, **fields: Any) -> ComponentRequest:
@@ -216,7 +216,7 @@ def test_a_component_that_may_be_spread_gets_what_it_lacks_of_a_neighbour() -> N
     job, asked = pair.ask(walled(40, spread=True))
     assert asked == [24]
     pair.grant()
-    assert sorted((each.cluster, each.processors) for each in pair.delft.job(job).components) == [
+    assert sorted((each.cluster, each.processors) for each in pair.delft.job(job).present) == [
         ("alpha", 16), ("lyon~1", 24),
     ]  # fmt: skip
 

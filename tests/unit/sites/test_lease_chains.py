@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from engine_play import component
+from engine_play import component, present
 from site_play import Site, Sites
 
 from koalapy.engine import Engine
@@ -139,7 +139,7 @@ def test_a_job_runs_on_a_lease_of_a_site_that_its_own_does_not_know() -> None:
     assert list(chain.nl.sizes) == ["gamma"]  # it is no cluster there
     assert [each.state for each in chain.nl.leases()] == [LeaseState.BOUND] * 2
     chain.delft.follow()
-    assert chain.delft.job(job).components[0].cluster == "nl~1"
+    assert present(chain.delft.job(job)).cluster == "nl~1"
     chain.delft.run(job)
     assert chain.let_pass(10 * MINUTE) == []
     (attempt,) = chain.delft.attempts(job)
@@ -263,7 +263,7 @@ def test_a_request_is_cancelled_along_the_chain() -> None:
     chain.nl.measure(gamma=8)
     chain.exchange()
     chain.delft.measure(alpha=0)
-    assert chain.delft.job(job).components[0].cluster == "alpha"
+    assert present(chain.delft.job(job)).cluster == "alpha"
     assert kinds(chain.let_pass(Duration(10 * SECOND)))[:2] == [(CancelRequest, "nl"), (CancelRequest, "lyon")]
     chain.over()
     assert chain.books() == 0

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from engine_play import component
+from engine_play import component, present
 from site_play import BORROWER, LENDER, Site, Sites
 
 from koalapy.model.cluster import ClusterState
@@ -94,7 +94,7 @@ def test_a_job_too_large_for_its_site_runs_on_a_lease_which_is_returned_when_not
         user="me", name="job",
     )  # fmt: skip
     pilot = pair.lyon.job(pair.pilot)
-    assert (pilot.owner, pilot.components[0].cluster, pilot.components[0].processors) == ("site:delft", "big", 40)
+    assert (pilot.owner, present(pilot).cluster, present(pilot).processors) == ("site:delft", "big", 40)
     assert pair.lyon.leases()[0].state is LeaseState.BINDING
 
     pair.lyon.run(pair.pilot)
@@ -102,7 +102,7 @@ def test_a_job_too_large_for_its_site_runs_on_a_lease_which_is_returned_when_not
     assert isinstance(offer, OfferLease)
     assert 0 <= walltime - offer.lasts < MINUTE
     pair.delft.follow()
-    assert pair.delft.job(job).components[0].cluster == "lyon~1"
+    assert present(pair.delft.job(job)).cluster == "lyon~1"
     pair.delft.run(job)
     assert pair.let_pass(10 * MINUTE) == []  # it is in use
     (attempt,) = pair.delft.attempts(job)
@@ -237,14 +237,14 @@ def test_a_job_whose_lease_another_has_taken_asks_another_neighbour_after_a_whil
     pair.lyon.run(pair.pilot)
     pair.exchange()
     pair.delft.follow()
-    assert pair.delft.job(first).components[0].cluster == "lyon~1"
+    assert present(pair.delft.job(first)).cluster == "lyon~1"
     pair.let_pass(Duration(50 * SECOND))
     assert [each.job for each in pair.delft.leases() if each.job == job] == [job]
     pair.let_pass(Duration(20 * SECOND))
     paris.run(max(paris.jobs))
     pair.exchange()
     pair.delft.follow()
-    assert pair.delft.job(job).components[0].cluster == "paris~1"
+    assert present(pair.delft.job(job)).cluster == "paris~1"
 
 
 def test_a_job_asks_only_once_it_has_waited_and_within_the_sites_limit() -> None:
@@ -278,7 +278,7 @@ def test_a_request_is_taken_back_when_the_job_is_served_at_home() -> None:
     job = pair.ask(8)
     pair.exchange()
     pair.delft.measure(alpha=0)
-    assert pair.delft.job(job).components[0].cluster == "alpha"
+    assert present(pair.delft.job(job)).cluster == "alpha"
     assert [type(each) for each in pair.let_pass(Duration(10 * SECOND))][:1] == [CancelRequest]
     pair.end_pilot()
     assert pair.lyon.job(pair.pilot).state is JobState.CANCELLED

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from engine_play import component, make
+from engine_play import component, make, present
 from site_play import Site, Sites
 
 from koalapy.link.neighbour import _body, _event
@@ -130,7 +130,7 @@ def test_the_job_asks_another_neighbour_first_when_its_lender_has_taken_the_leas
     three.exchange()
     three.delft.follow()
     three.delft.run(job)
-    assert three.delft.job(job).components[0].cluster == "paris~1"
+    assert present(three.delft.job(job)).cluster == "paris~1"
     assert three.delft.record("lyon").borrowed == three.lyon.record("delft").lent > 0
 
 
@@ -140,7 +140,7 @@ def test_a_lender_that_took_a_lease_back_is_asked_again_after_a_while_though_ano
     three.let_pass(Duration(10 * SECOND))
     three.running(30)
     pilot = three.lyon.job(max(three.lyon.jobs))
-    three.own(60, cluster=pilot.components[0].cluster)
+    three.own(60, cluster=present(pilot).cluster)
     three.exchange()
     asked = three.end() + three.let_pass(Duration(40 * SECOND))
     assert three.delft.record("lyon").free == 64

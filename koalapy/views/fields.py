@@ -1,7 +1,13 @@
-"""Errors as JSON."""
+"""Values of fields that several answers have: instants, and errors with what to do."""
 
 from koalapy import answers
 from koalapy.model.errors import Reason
+from koalapy.model.units import Instant, format_instant
+
+
+def optional_instant(instant: Instant | None) -> str | None:
+    """Format an instant as RFC 3339 in UTC; None stays None."""
+    return None if instant is None else format_instant(instant)
 
 
 def reason(reason: Reason) -> answers.Reason:
