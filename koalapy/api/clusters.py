@@ -7,13 +7,13 @@ from typing import Annotated
 from fastapi import FastAPI, Query
 
 from koalapy import answers
-from koalapy.api import documents
 from koalapy.api.bodies import LONGEST_WAIT_S, AnswersBody, CleanBody, ClusterBody, LoginBody, ReloadBody, Timeout
 from koalapy.runtime.grid_changes import GridChanges, Reloaded
-from koalapy.runtime.logins import Logins, LoginState
+from koalapy.runtime.logins import Logins
 from koalapy.runtime.service import Service
 from koalapy.runtime.unknown import UnknownTags
-from koalapy.views.clusters import LeftOn
+from koalapy.runtime.unknown import answer as unknown_answer
+from koalapy.views.clusters import LeftOn, cluster_change, clusters_answer
 from koalapy.views.matching import ads_answer
 
 Facts = Callable[[], answers.KoaladFacts]
@@ -34,7 +34,7 @@ def add_clusters(app: FastAPI, service: Service, calls: GridCalls, facts: Facts)
     @app.get("/v1/clusters")
     def clusters() -> answers.ClustersAnswer:
         """List what koalad knows of each cluster, in processors."""
-        return documents.clusters(service.clusters(), calls.changes.added)
+        return clusters_answer(service.clusters(), calls.changes.added)
 
     @app.get("/v1/clusters/ads")
     def ads() -> answers.AdsAnswer:
@@ -45,7 +45,7 @@ def add_clusters(app: FastAPI, service: Service, calls: GridCalls, facts: Facts)
     def reload(body: ReloadBody | None = None) -> answers.ReloadAnswer:
         """Read the grid file again, and do what it changes, all or nothing. Jobs run on."""
         check = body is not None and body.check
-        return documents.reloaded(calls.reload(check), facts(), done=not check)
+        return _reloaded(calls.reload(check), facts(), done=not check)
 
     _add_changes(app, calls)
     _add_logins(app, service.logins)
@@ -59,25 +59,25 @@ def _add_changes(app: FastAPI, calls: GridCalls) -> None:
     def add(body: ClusterBody) -> answers.ClusterChangeAnswer:
         """Add a cluster, which is kept over restarts. It connects in the background."""
         changes.add(body.name, body.values, calls.batch_systems)
-        return documents.cluster_change(body.name, "added", LeftOn(), True)
+        return cluster_change(body.name, "added", LeftOn(), True)
 
     @app.delete("/v1/clusters/{cluster}")
     def remove(cluster: str, force: bool = False) -> answers.ClusterChangeAnswer:
         """Remove a cluster on which koalapy has nothing; with `force`, give up what it has there."""
         by_command = cluster in changes.added
-        return documents.cluster_change(cluster, "removed", changes.remove(cluster, force), by_command)
+        return cluster_change(cluster, "removed", changes.remove(cluster, force), by_command)
 
     @app.post("/v1/clusters/{cluster}/drain")
     def drain(cluster: str) -> answers.ClusterChangeAnswer:
         """Place nothing on the cluster any more; what runs there goes on. It is kept over restarts."""
         left = changes.drain(cluster, True)
-        return documents.cluster_change(cluster, "draining", left, cluster in changes.added)
+        return cluster_change(cluster, "draining", left, cluster in changes.added)
 
     @app.post("/v1/clusters/{cluster}/resume")
     def resume(cluster: str) -> answers.ClusterChangeAnswer:
         """Place jobs on the cluster again."""
         left = changes.drain(cluster, False)
-        return documents.cluster_change(cluster, "resumed", left, cluster in changes.added)
+        return cluster_change(cluster, "resumed", left, cluster in changes.added)
 
 
 def _add_logins(app: FastAPI, logins: Logins) -> None:
@@ -120,7 +120,7 @@ def _add_unknown_tags(app: FastAPI, tags: UnknownTags) -> None:
     @app.get("/v1/unknown")
     def unknown(cluster: Annotated[list[str] | None, Query()] = None) -> answers.UnknownAnswer:
         """Survey all clusters, or these, for tags of koalapy that the store does not know."""
-        return documents.unknown(tags.look(cluster or ()))
+        return unknown_answer(tags.look(cluster or ()))
 
     @app.post("/v1/unknown/{tag}/clean")
     def clean(tag: str, body: CleanBody | None = None, timeout: Timeout = LONGEST_WAIT_S) -> answers.CleanAnswer:
@@ -129,12 +129,32 @@ def _add_unknown_tags(app: FastAPI, tags: UnknownTags) -> None:
         It may be a live job of another store of the same person. A repeated request waits for the same clean-up.
         """
         cluster = tags.place_of(tag, body.cluster if body else None)
-        return documents.cleaned(cluster, tag, tags.clean(cluster, tag, min(timeout, LONGEST_WAIT_S)))
+        done = tags.clean(cluster, tag, min(timeout, LONGEST_WAIT_S))
+        return {"schema": "koala.clean/1", "cluster": cluster, "tag": tag, "state": "cleaned" if done else "cleaning"}
 
 
 def _all_logins(logins: Logins) -> answers.LoginsAnswer:
-    return {"schema": "koala.logins/1", "logins": [documents.login(each) for each in logins.views()]}
+    return {"schema": "koala.logins/1", "logins": logins.views()}
 
 
-def _login(state: LoginState) -> answers.LoginAnswer:
-    return {"schema": "koala.login/1", "login": documents.login(state)}
+def _login(state: answers.Login) -> answers.LoginAnswer:
+    return {"schema": "koala.login/1", "login": state}
+
+
+def _reloaded(found: Reloaded, facts: answers.KoaladFacts, done: bool) -> answers.ReloadAnswer:
+    """Answer with the changes of a grid file."""
+    changed = [
+        answers.ChangedKey(cluster=each.cluster, key=each.key, before=each.before, after=each.after)
+        for each in found.difference.changed
+    ]
+    return {
+        "schema": "koala.reload/1",
+        "grid": facts["grid"],
+        "grid_file": facts["grid_file"],
+        "done": done,
+        "added": [*found.difference.added],
+        "removed": [*found.difference.removed],
+        "moved": [*found.difference.moved],
+        "changed": changed,
+        "refused": [*found.refused],
+    }

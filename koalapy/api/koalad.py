@@ -1,23 +1,31 @@
 """koalad itself in the HTTP API: status, shutdown, journal, usage, disk space, unreadable records, maintenance."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from fastapi import FastAPI, Response
 
 from koalapy import __version__, answers
-from koalapy.api import documents
 from koalapy.api.bodies import MaintenanceBody, ShutdownBody
 from koalapy.journal.text import dump
+from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason, RequestError
-from koalapy.model.units import Instant, parse_instant
+from koalapy.model.maintenance import MaintenanceRun
+from koalapy.model.units import Instant, format_instant, parse_instant
 from koalapy.model.usage import By
-from koalapy.runtime.maintenance.runner import Runner
+from koalapy.runtime.disk import Taken
+from koalapy.runtime.maintenance.runner import Entry, Runner
 from koalapy.runtime.service import Service
+from koalapy.runtime.unknown import Survey, by_store, unknown_tag
+from koalapy.views import usage as usage_view
 from koalapy.views.clusters import cluster_troubles
-from koalapy.views.status import unreadable_troubles
+from koalapy.views.fields import optional_instant
+from koalapy.views.status import pending_cancel, unreadable_troubles
+from koalapy.views.status import unreadable as unreadable_answer
+from koalapy.views.sweeps import runners_at_work
 
 Facts = Callable[[], answers.KoaladFacts]
+_FIRST_TAGS = 5
 
 
 def add_koalad(
@@ -33,8 +41,8 @@ def add_koalad(
         troubles += unreadable_troubles(service.unreadable())
         troubles += cluster_troubles(service.clusters()) + service.disk.warnings()
         troubles += maintenance.troubles() + service.notification_troubles()
-        logins = [documents.login(each) for each in service.logins.views() if each.state == "login_required"]
-        return documents.status(
+        logins = [each for each in service.logins.views() if each["state"] == "login_required"]
+        return status_answer(
             known,
             service.pending_cancels(),
             troubles,
@@ -65,32 +73,104 @@ def _add_records(app: FastAPI, service: Service) -> None:
     @app.get("/v1/unreadable")
     def unreadable() -> answers.UnreadableAnswer:
         """List records of the store that koalad failed to read since its start."""
-        return documents.unreadable(service.unreadable())
+        return unreadable_answer(service.unreadable())
 
     @app.get("/v1/usage")
     def usage(by: By = By.USER, since: str | None = None, until: str | None = None) -> answers.UsageAnswer:
         """Sum the processor-seconds of batch jobs, within [since, until) if given (RFC 3339)."""
         start, end = parse_bound(since), parse_bound(until)
         charged = service.charges(start, end) if by is By.SITE else {}
-        return documents.usage(service.usage(by, start, end), by, start, end, charged)
+        return usage_view.answer(service.usage(by, start, end), by, start, end, charged)
 
     @app.get("/v1/disk")
     def disk() -> answers.DiskAnswer:
         """Count the disk space that koalapy uses on the clusters and on koalad's host, in a minute at most."""
-        return documents.disk(service.disk.count())
+        return disk_answer(service.disk.count())
 
 
 def _add_maintenance(app: FastAPI, runner: Runner) -> None:
     @app.get("/v1/maintenance")
     def maintenance() -> answers.MaintenanceAnswer:
         """List the tasks of the grid file with their next and last runs."""
-        return documents.maintenance(runner.entries())
+        return {"schema": "koala.maintenance/1", "tasks": [_task(each) for each in runner.entries()]}
 
     @app.post("/v1/maintenance/{name}/run")
     def run(name: str, body: MaintenanceBody | None = None) -> answers.MaintenanceRunAnswer:
         """Run a task now. The answer comes when it is done."""
         wanted = body or MaintenanceBody()
-        return documents.maintenance_run(runner.run(name, wanted.dry_run, wanted.options), wanted.dry_run)
+        done = runner.run(name, wanted.dry_run, wanted.options)
+        return {"schema": "koala.maintenance-run/1", "dry_run": wanted.dry_run, "run": _run(done)}
+
+
+def status_answer(
+    facts: answers.KoaladFacts,
+    pending_cancels: Iterable[Attempt],
+    trouble: Iterable[str],
+    recovered: answers.Recovery,
+    surveys: Iterable[Survey] = (),
+    logins_required: Iterable[answers.Login] = (),
+    runners: Iterable[answers.Runner] = (),
+) -> answers.StatusAnswer:
+    """Answer with the state of koalad.
+
+    `surveys`: the last survey of each cluster. `logins_required`: logins that need a person.
+    `runners`: sweeps that are not final.
+    """
+    tags = [tag for survey in surveys for tag in survey.tags]
+    return {
+        "schema": "koala.status/1",
+        "version": __version__,
+        **facts,
+        "pending_cancels": [pending_cancel(each) for each in pending_cancels],
+        "troubles": list(trouble),
+        "logins_required": list(logins_required),
+        "runners": runners_at_work(list(runners)),
+        "recovery": recovered,
+        "unknown_tags": {
+            "count": len(tags),
+            "first": [unknown_tag(each) for each in tags[:_FIRST_TAGS]],
+            "stores": by_store(tags),
+        },
+    }
+
+
+def _task(each: Entry) -> answers.MaintenanceTask:
+    return {
+        "name": each.entry.called,
+        "task": each.entry.task,
+        "cron": each.entry.cron,
+        "next_at": optional_instant(each.next_at),
+        "last": _run(each.last) if each.last is not None else None,
+    }
+
+
+def _run(run: MaintenanceRun) -> answers.MaintenanceRun:
+    return {
+        "name": run.name,
+        "task": run.task,
+        "began_at": format_instant(run.began),
+        "ended_at": optional_instant(run.ended),
+        "ok": run.well,
+        "message": run.message,
+    }
+
+
+def disk_answer(found: Iterable[Taken]) -> answers.DiskAnswer:
+    """Answer with the disk space in each place."""
+    return {"schema": "koala.disk/1", "places": [_place(each) for each in found]}
+
+
+def _place(taken: Taken) -> answers.DiskPlace:
+    return {
+        "place": taken.place,
+        "here": taken.is_here,
+        "at": optional_instant(taken.at),
+        "bytes": taken.size,
+        "complete": taken.complete,
+        "directories": taken.directories,
+        "parts": dict(taken.parts),
+        "reason": str(taken.trouble) if taken.trouble else None,
+    }
 
 
 def parse_bound(text: str | None) -> Instant | None:

@@ -10,14 +10,12 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from koalapy import answers
-from koalapy.api import documents
 from koalapy.api.bodies import ShutdownBody
 from koalapy.api.errors import add_errors, error_answer
-from koalapy.api.koalad import Facts
+from koalapy.api.koalad import Facts, status_answer
 from koalapy.api.openapi import AnswerApp
 from koalapy.common.locations import GRID_FILE_HEADER
 from koalapy.model.errors import Reason, RequestError, TransientError
-from koalapy.views.recovery import Recovered
 
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
 
@@ -61,7 +59,7 @@ def _is_same_file(named: str, grid_file: Path) -> bool:
 
 
 def create_standby_app(
-    waiting: Callable[[], Reason], facts: Facts, shutdown: Callable[[bool], None], nothing: Recovered
+    waiting: Callable[[], Reason], facts: Facts, shutdown: Callable[[bool], None], nothing: answers.Recovery
 ) -> FastAPI:
     """Build the app of a koalad that waits for another one's end; `waiting` names that one.
 
@@ -74,7 +72,7 @@ def create_standby_app(
     def status() -> answers.StatusAnswer:
         known = facts()
         troubles = [f"Standing by: {waiting().message} This koalad takes over when that one is gone."]
-        return documents.status(known, [], troubles, nothing)
+        return status_answer(known, [], troubles, nothing)
 
     @app.post("/v1/shutdown")
     def down(body: ShutdownBody | None = None) -> answers.DownAnswer:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from koalapy.answers.koalad import RecoveryLine
 from koalapy.api.jobs import Reader
 from koalapy.common.extras import need_extra
 from koalapy.common.locations import JOURNALS, certificate_of
@@ -71,7 +72,7 @@ from koalapy.store.open import is_shared, open_store
 from koalapy.views.clusters import LeftOn
 from koalapy.views.leases import leases_held
 from koalapy.views.pilots import clusters_held
-from koalapy.views.recovery import Line, Recovery
+from koalapy.views.recovery import Recovery
 
 if TYPE_CHECKING:
     from koalapy.runtime.sites.changes import SiteChanges
@@ -292,7 +293,7 @@ class Koalad:
 
     def start(self) -> None:
         """Start all threads, and connect to the clusters."""
-        _log_recovered(self.service.recovered().lines)
+        _log_recovered(self.service.recovered()["lines"])
         self._written.remove_soon(self._pruned)
         self._links.start(self._loop, self.service.unknown.survey_soon, self.service.slept)
         if self.sites is not None:
@@ -370,10 +371,11 @@ def _pruned(jobs: Sequence[JobId], store: Store, counters: Counters) -> list[Job
     return [job for job in jobs if counters.doubtful_below <= job < counters.next_job and job not in known]
 
 
-def _log_recovered(lines: Iterable[Line]) -> None:
+def _log_recovered(lines: Iterable[RecoveryLine]) -> None:
     for line in lines:
-        about = {"job": line.job, "attempt": line.attempt and str(line.attempt), "cluster": line.cluster}
-        _LOG.info("recovered", kind=line.kind, text=line.text, **{k: v for k, v in about.items() if v is not None})
+        about = {"job": line["job"], "attempt": line["attempt"], "cluster": line["cluster"]}
+        known = {name: each for name, each in about.items() if each is not None}
+        _LOG.info("recovered", kind=line["kind"], text=line["text"], **known)
 
 
 def _with_defaults(grid: GridFile, request: Request) -> Request:

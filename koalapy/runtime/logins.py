@@ -6,36 +6,20 @@ Answers go from the API to the connection that asked. They are not kept, logged 
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import Literal
 
 from koalapy_adapters.connections.asking import LOGIN, Question
 from koalapy_adapters.errors import ClusterError as Unanswered
 
+from koalapy import answers
 from koalapy.model.errors import Reason, RequestError
 from koalapy.runtime.no_such_cluster import no_such_cluster
+from koalapy.views.fields import reason as reason_of
+
+LoginState = Literal["connected", "connecting", "login_required", "unreachable"]
 
 ANSWER_S = 150.0  # for a person; sshd itself waits for 120 s (LoginGraceTime)
 _NOBODY = Unanswered("asks", "A login asked something, and nobody has answered.", LOGIN)
-
-
-@dataclass(frozen=True, slots=True)
-class LoginState:
-    """The state of one cluster's login: connected, connecting, login_required (a person has to answer), or unreachable.
-
-    `reason`: why it is not connected. `number`: that of the `question` that waits for answers. `version`: a number that
-    grows with every change. `trying`: whether a try that a person began has not ended. `may_ask`: whether a login of
-    this kind can ask questions.
-    """
-
-    cluster: str
-    state: str = "connecting"
-    reason: Reason | None = None
-    question: Question | None = None
-    number: int = 0
-    version: int = 0
-    trying: bool = False
-    notices: tuple[str, ...] = ()
-    may_ask: bool = False
 
 
 class Login:
@@ -47,7 +31,8 @@ class Login:
     def __init__(self, cluster: str, may_ask: bool, changed: threading.Condition) -> None:
         self.cluster, self._may_ask = cluster, may_ask
         self._changed = changed
-        self._state, self._reason = "connecting", None  # type: tuple[str, Reason | None]
+        self._state: LoginState = "connecting"
+        self._reason: Reason | None = None  # why it is not connected
         self._question: Question | None = None
         self._answers: list[str] | None = None
         self._number = self._version = 0
@@ -62,7 +47,7 @@ class Login:
 
     # ---- for the link and its connection
 
-    def record_outcome(self, state: str, reason: Reason | None, number: int) -> None:
+    def record_outcome(self, state: LoginState, reason: Reason | None, number: int) -> None:
         """Record the result of the link's try of this number, or that its connection was lost."""
         with self._changed:
             waits = reason is not None and reason.code in ("asks", "answer_refused")
@@ -130,20 +115,27 @@ class Login:
             self._there_until = 0.0
             self._changed.notify_all()
 
-    def view(self) -> LoginState:
+    def view(self) -> answers.Login:
+        """Describe the state of the login: connected, connecting, unreachable, or login_required of a person."""
         with self._changed:
             waiting = self._question if self._answers is None else None
-            return LoginState(
-                cluster=self.cluster,
-                state="login_required" if waiting else self._state,
-                reason=self._reason,
-                question=waiting,
-                number=self._number,
-                version=self._version,
-                trying=self._begun is not None,
-                notices=tuple(self._notices),
-                may_ask=self._may_ask,
-            )
+            return {
+                "cluster": self.cluster,
+                "state": "login_required" if waiting else self._state,
+                "trying": self._begun is not None,
+                "version": self._version,
+                "reason": reason_of(self._reason) if self._reason else None,
+                "notices": list(self._notices),
+                "question": None
+                if waiting is None
+                else {
+                    "number": self._number,
+                    "title": waiting.title,
+                    "instructions": waiting.instructions,
+                    "prompts": [{"text": prompt.text, "echo": prompt.echo} for prompt in waiting.prompts],
+                },
+                "may_ask": self._may_ask,
+            }
 
     def _notify(self) -> None:
         self._version += 1
@@ -175,7 +167,7 @@ class Logins:
             raise no_such_cluster(cluster, self._logins)
         return found
 
-    def views(self) -> list[LoginState]:
+    def views(self) -> list[answers.Login]:
         return [login.view() for login in list(self._logins.values())]
 
     def begin_all(self) -> None:
@@ -183,14 +175,14 @@ class Logins:
         for login in list(self._logins.values()):
             login.begin(present=False)
 
-    def wait(self, cluster: str, version: int, timeout_s: float) -> LoginState:
+    def wait(self, cluster: str, version: int, timeout_s: float) -> answers.Login:
         """Return the state of the login once its version differs from `version`, or after `timeout_s`.
 
         Raises RequestError if the grid file has no such cluster.
         """
         login = self.of(cluster)
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or login.view().version != version, timeout_s)
+            self._changed.wait_for(lambda: self._closed or login.view()["version"] != version, timeout_s)
         return login.view()
 
     def close(self) -> None:

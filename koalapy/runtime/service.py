@@ -56,7 +56,7 @@ from koalapy.views.clusters import ClusterReport, cluster_reports
 from koalapy.views.jobs import component_state
 from koalapy.views.matching import MatchedComponent
 from koalapy.views.metrics import Counted, Counting, Load, load_of
-from koalapy.views.recovery import Line, Recovered, Recovery
+from koalapy.views.recovery import Recovery
 from koalapy.views.status import NEW_STORE, common_waits, ids_used, notification_troubles
 from koalapy.views.sweep_pilots import as_job
 
@@ -385,7 +385,7 @@ class Service:
         """Record that koalad's host has slept. Called on the driver's thread."""
         self._recovery.slept(self._clock.now(), reason)
 
-    def recovered(self) -> Recovered:
+    def recovered(self) -> answers.Recovery:
         """Return what was recovered at koalad's start, and what has been cleaned up since."""
         return self._recovery.recovered
 
@@ -593,7 +593,7 @@ class Service:
         assert isinstance(found, Job), "it was one before"
         return found
 
-    def committed(self, change: Change) -> tuple[Line, ...]:
+    def committed(self, change: Change) -> list[answers.RecoveryLine]:
         """Notify the waiters of final jobs in this commit. Returns log lines on what the commit recovered."""
         self.sweeps.committed(change)
         self._counting.committed(change)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
-from koalapy_adapters.messages import details as answers
-from koalapy_adapters.messages import kcm, koalad
+from koalapy_adapters.messages import details, kcm, koalad
 
+from koalapy import answers
 from koalapy.model.errors import KoalaError, Reason, RequestError
 from koalapy.model.identity import (
     FIRST_PILOT,
@@ -26,7 +26,7 @@ from koalapy.model.identity import (
     pilot_id,
 )
 from koalapy.model.job import Job
-from koalapy.model.units import Instant
+from koalapy.model.units import Instant, format_instant
 from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.session.exchange import understood
 from koalapy.store.contract import Store
@@ -36,6 +36,7 @@ from koalapy.views.sweep_pilots import as_job
 _ANSWER_S = 60.0  # time for a cluster to list or examine tags
 _EXAMINED = 200  # tags in one request
 _LONG_SILENT_S = 86_400.0  # nothing is in doubt for so long
+_ALIVE_S = 60.0  # since a wrapper's last sign of life: it gives one every 10 s, which NFS may delay
 _PAGES = 100  # of tags on one cluster: limits what a faulty KCM can send
 
 Ask = Callable[[str, Callable[[int], Any], float], kcm.Done]
@@ -78,28 +79,6 @@ class UnknownTag:
         """Return whether the tag has a batch job, or gave a sign of life within a day and has no exit record."""
         signs = [age for age in (self.age_s, self.heartbeat_age_s) if age is not None]
         return bool(self.batch_id) or (not self.ended and min(signs, default=0.0) < _LONG_SILENT_S)
-
-
-@dataclass(frozen=True, slots=True)
-class StoreTags:
-    """The unknown tags of one store. `may_run`: how many of them may have a program that runs."""
-
-    store: InstanceId
-    own: bool
-    tags: tuple[UnknownTag, ...]
-
-    @property
-    def clusters(self) -> list[str]:
-        return list(dict.fromkeys(each.cluster for each in self.tags))
-
-    @property
-    def may_run(self) -> int:
-        return sum(each.may_run for each in self.tags)
-
-    @property
-    def ages_s(self) -> list[float]:
-        """The known ages of its directories in seconds, ascending."""
-        return sorted(each.age_s for each in self.tags if each.age_s is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +210,7 @@ class UnknownTags:
         directories: set[str] = set()
         after = ""
         for _ in range(_PAGES):
-            page = understood(answers.listed, self._ask(cluster, partial(_tags, after), _ANSWER_S).details)
+            page = understood(details.listed, self._ask(cluster, partial(_tags, after), _ANSWER_S).details)
             queue |= {tag: (batch_id, state) for tag, batch_id, state in page.queue}
             tags = set(filter(is_tag, page.directories))
             directories |= tags
@@ -249,21 +228,82 @@ class UnknownTags:
         knows |= {attempt for attempt in own if attempt.job in held}
         return [tag for tag, (instance, attempt) in named.items() if instance != self._instance or attempt not in knows]
 
-    def _examined(self, cluster: str, tags: list[Tag]) -> dict[str, answers.Examined]:
-        found: dict[str, answers.Examined] = {}
+    def _examined(self, cluster: str, tags: list[Tag]) -> dict[str, details.Examined]:
+        found: dict[str, details.Examined] = {}
         for start in range(0, len(tags), _EXAMINED):
             some = [str(tag) for tag in tags[start : start + _EXAMINED]]
-            found |= understood(answers.examined, self._ask(cluster, partial(_examine, some), _ANSWER_S).details)
+            found |= understood(details.examined, self._ask(cluster, partial(_examine, some), _ANSWER_S).details)
         return found
 
 
-def by_store(tags: Iterable[UnknownTag]) -> list[StoreTags]:
-    """Return the tags of each store: first this store's, then by their number."""
+def answer(surveys: Sequence[Survey]) -> answers.UnknownAnswer:
+    """Answer with the tags that this store does not know, and the outcome of the survey of each cluster."""
+    return {
+        "schema": "koala.unknown/1",
+        "tags": [unknown_tag(tag) for survey in surveys for tag in survey.tags],
+        "stores": by_store(tag for survey in surveys for tag in survey.tags),
+        "clusters": [
+            {
+                "cluster": each.cluster,
+                "at": format_instant(each.at),
+                "reason": str(each.trouble) if each.trouble else None,
+            }
+            for each in surveys
+        ],
+    }
+
+
+def unknown_tag(found: UnknownTag) -> answers.UnknownTag:
+    """Describe such a tag."""
+    return {
+        "cluster": found.cluster,
+        "tag": found.tag,
+        "store": found.instance,
+        "own": found.own,
+        "attempt": str(found.attempt),
+        "batch_id": found.batch_id or None,
+        "batch_state": found.state or None,
+        "directory": found.directory,
+        "wrapper": _wrapper(found),
+        "heartbeat_age_s": _seconds(found.heartbeat_age_s),
+        "age_s": _seconds(found.age_s),
+        "may_run": found.may_run,
+    }
+
+
+def by_store(tags: Iterable[UnknownTag]) -> list[answers.StoreTags]:
+    """Count the tags of each store: first this store's, then by their number."""
     stores: dict[InstanceId, list[UnknownTag]] = {}
     for each in tags:
         stores.setdefault(each.instance, []).append(each)
-    found = [StoreTags(store, those[0].own, tuple(those)) for store, those in stores.items()]
-    return sorted(found, key=lambda each: (not each.own, -len(each.tags), each.store))
+    found = [_store_tags(store, those) for store, those in stores.items()]
+    return sorted(found, key=lambda each: (not each["own"], -each["tags"], each["store"]))
+
+
+def _store_tags(store: InstanceId, tags: Sequence[UnknownTag]) -> answers.StoreTags:
+    ages_s = [each.age_s for each in tags if each.age_s is not None]
+    return {
+        "store": store,
+        "own": tags[0].own,
+        "clusters": list(dict.fromkeys(each.cluster for each in tags)),
+        "tags": len(tags),
+        "may_run": sum(each.may_run for each in tags),
+        "oldest_s": _seconds(max(ages_s, default=None)),
+        "newest_s": _seconds(min(ages_s, default=None)),
+    }
+
+
+def _wrapper(found: UnknownTag) -> Literal["alive", "silent", "ended", "none"]:
+    """Return `silent` for a wrapper without a recent sign of life, `ended` for one with an exit record."""
+    if found.ended:
+        return "ended"
+    if found.heartbeat_age_s is None:
+        return "none"
+    return "alive" if found.heartbeat_age_s < _ALIVE_S else "silent"
+
+
+def _seconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
 
 
 def jobs_and_pilots(store: Store, ids: Sequence[JobId]) -> list[Job]:
@@ -301,7 +341,7 @@ def without_twins(surveys: Sequence[Survey]) -> list[Survey]:
 
 
 def _described(
-    cluster: str, instance: InstanceId, tag: Tag, batch: Batch | None, directory: answers.Examined | None
+    cluster: str, instance: InstanceId, tag: Tag, batch: Batch | None, directory: details.Examined | None
 ) -> UnknownTag:
     batch_id, state = batch or ("", "")
     own = attempt_of(tag)[0] == instance

@@ -1,16 +1,17 @@
 """`koala clusters`: the engine's knowledge of each cluster, and its troubles in sentences."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from koalapy import answers
 from koalapy.core.foreign import Foreign
 from koalapy.engine import Engine
 from koalapy.information.kis import ClusterSummary, Known
 from koalapy.model.counts import counted_as
 from koalapy.model.identity import JobId
 from koalapy.model.textfile.words import listed
-from koalapy.model.units import Instant, format_instant
+from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.views.sweeps import scavenged
 
 Connection = Literal["up", "down", "connecting", "login_required"]
@@ -64,6 +65,36 @@ def cluster_reports(engine: Engine, now: Instant) -> list[ClusterReport]:
     ]  # fmt: skip
 
 
+def clusters_answer(reports: Iterable[ClusterReport], added: Collection[str] = ()) -> answers.ClustersAnswer:
+    """Answer with these clusters. `added`: those that were added by command."""
+    return {"schema": "koala.clusters/1", "clusters": [cluster(each, added) for each in reports]}
+
+
+def cluster(report: ClusterReport, added: Collection[str]) -> answers.Cluster:
+    """Describe a cluster. Its numbers are None until the first measurement."""
+    known, summary, state = report.known, report.summary, report.summary.state
+    return {
+        "name": summary.name,
+        "batch": known.settings.batch,
+        "version": known.version or None,
+        "connection": report.connection,
+        "total": state.total if state else None,
+        "ours": state.ours if state else None,
+        "scavenged": report.scavenged if state else None,
+        "others": state.others if state else None,
+        "waiting_local": state.waiting_local if state else None,
+        "idle": summary.idle if state else None,
+        "committed": summary.committed,
+        "unit": state.unit if state else None,
+        "walltime_limit_s": state.walltime_limit / SECOND if state and state.walltime_limit is not None else None,
+        "age_s": None if report.age is None else round(report.age / SECOND, 3),
+        "reason": str(summary.trouble) if summary.trouble else None,
+        "foreign_reports": report.foreign.count if report.foreign else 0,
+        "draining": known.settings.draining,
+        "added_by_command": summary.name in added,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class LeftOn:
     """The jobs, pending cancels and files of koalapy on a cluster, and the jobs that wait for it.
@@ -93,6 +124,25 @@ class LeftOn:
             f"{_jobs(self.naming)} that can run nowhere else" if self.naming else "",
         ]
         return ", ".join(part for part in parts if part) or "nothing"
+
+
+def cluster_change(
+    name: str, state: Literal["added", "draining", "resumed", "removed"], left: LeftOn, by_command: bool
+) -> answers.ClusterChangeAnswer:
+    """Answer with the change of a cluster, and with what koalapy has there."""
+    return {
+        "schema": "koala.cluster/1",
+        "cluster": name,
+        "state": state,
+        "left": {
+            "jobs": [*left.living],
+            "pending_cancels": left.pending_cancels,
+            "collecting": [*left.collecting],
+            "naming": [*left.naming],
+            "text": str(left) if left else "",
+        },
+        "added_by_command": by_command,
+    }
 
 
 def left_on(engine: Engine, cluster: str) -> LeftOn:

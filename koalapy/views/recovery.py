@@ -1,10 +1,10 @@
 """The report of a koalad's recovery: what it found at its start, and what it has cleaned up since."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar, cast
 
+from koalapy import answers
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt, SubmitAttempt
 from koalapy.model.counts import counted_as
@@ -14,48 +14,18 @@ from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
 from koalapy.model.job import Job
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import Work
-from koalapy.model.units import Instant
+from koalapy.model.units import Instant, format_instant
+
+Line = answers.RecoveryLine
 
 KEPT = 200  # lines; older ones are dropped
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """An item that was recovered or cleaned up: its kind for programs, a sentence for people."""
-
-    at: Instant
-    kind: str
-    text: str
-    job: JobId | None = None
-    attempt: AttemptId | None = None
-    cluster: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
-    """The numbers of koalad's start, and the lines since.
-
-    `jobs`: jobs and sweeps by state. `at_barrier`: jobs with components at a barrier. `attempts`: those that
-    may have had a batch job; `unreported` of them have given no sign since. `commands`: those in the outbox;
-    `unconfirmed` of them have not been confirmed. `dropped`: number of lines older than those kept.
-    """
-
-    at: Instant
-    jobs: dict[JobState, int]
-    at_barrier: int
-    attempts: int
-    commands: int
-    pending_cancels: int
-    unreported: int
-    unconfirmed: int
-    lines: tuple[Line, ...] = ()
-    dropped: int = 0
 
 
 class Recovery:
     """Follows the recovery from the snapshot at koalad's start through every commit.
 
-    The driver's thread reports commits. `recovered` is a value that any thread may read.
+    The driver's thread reports commits. `recovered` is the state in which koalad started, what is still open of it, and
+    the newest lines. It is replaced, never changed, so that any thread may read it.
     """
 
     def __init__(self, now: Instant, snapshot: Snapshot) -> None:
@@ -66,43 +36,49 @@ class Recovery:
         self._submitted = set(_attempts(self._outbox.values(), SubmitAttempt))
         self._cancelled = set(_attempts(self._outbox.values(), CancelAttempt))
         self._collected = {each.job for each in self._outbox.values() if isinstance(each, CollectOutput)}
-        self.recovered = Recovered(
-            at=now,
-            jobs=_by_state((*snapshot.jobs, *snapshot.sweeps)),
-            at_barrier=sum(_at_barrier(job) for job in snapshot.jobs),
-            attempts=len(self._unreported),
-            commands=len(self._outbox),
-            pending_cancels=len(snapshot.pending_cancels),
-            unreported=len(self._unreported),
-            unconfirmed=len(self._outbox),
-        )
-        self._add(_beginning(self.recovered, snapshot, self._outbox.values()))
+        work: list[Work] = [*snapshot.jobs, *snapshot.sweeps]
+        counts = Counter(each.state for each in work)
+        jobs = {str(state): counts[state] for state in JobState if not state.final}
+        self.recovered: answers.Recovery = {
+            "at": format_instant(now),
+            "jobs": cast(answers.JobsRecovered, jobs),
+            "jobs_at_barrier": sum(_at_barrier(job) for job in snapshot.jobs),
+            "attempts": len(self._unreported),
+            "attempts_unreported": len(self._unreported),
+            "commands": len(self._outbox),
+            "commands_unconfirmed": len(self._outbox),
+            "pending_cancels": len(snapshot.pending_cancels),
+            "lines": [],
+            "lines_dropped": 0,
+        }
+        self._add(_beginning(now, self.recovered, jobs, snapshot, self._outbox.values()))
 
-    def committed(self, now: Instant, change: Change) -> tuple[Line, ...]:
+    def committed(self, now: Instant, change: Change) -> list[Line]:
         """Add the lines of a commit, and return them."""
-        lines = [Line(now, "store_restored", _RESTORED)] if change.epoch_jump is not None else []
+        lines = [_made(now, "store_restored", _RESTORED)] if change.epoch_jump is not None else []
         lines += [line for past in change.history if (line := self._line_of(past, change)) is not None]
         lines += self._forgotten(now, change)
         self._add(lines)
-        return tuple(lines)
+        return lines
 
     def slept(self, now: Instant, reason: Reason) -> None:
         """Add a line on the sleep of koalad's host, after which all clusters are connected anew."""
-        self._add([Line(now, reason.code, f"{reason.message.rstrip('.')}: all clusters are connected anew.")])
+        self._add([_made(now, "host_slept", f"{reason.message.rstrip('.')}: all clusters are connected anew.")])
 
     def _add(self, lines: Iterable[Line]) -> None:
         unreported, unconfirmed = len(self._unreported), len(self._outbox)
         before = self.recovered
-        if not (lines := tuple(lines)) and (unreported, unconfirmed) == (before.unreported, before.unconfirmed):
+        added = list(lines)
+        if not added and unreported == before["attempts_unreported"] and unconfirmed == before["commands_unconfirmed"]:
             return
-        together = before.lines + lines
-        self.recovered = replace(
-            before,
-            unreported=unreported,
-            unconfirmed=unconfirmed,
-            lines=together[-KEPT:],
-            dropped=before.dropped + max(0, len(together) - KEPT),
-        )
+        together = [*before["lines"], *added]
+        self.recovered = {
+            **before,
+            "attempts_unreported": unreported,
+            "commands_unconfirmed": unconfirmed,
+            "lines": together[-KEPT:],
+            "lines_dropped": before["lines_dropped"] + max(0, len(together) - KEPT),
+        }
 
     def _forgotten(self, now: Instant, change: Change) -> list[Line]:
         """Return a line for each cluster whose directories of past attempts were removed."""
@@ -247,32 +223,34 @@ _COMMANDS = {
 }
 
 
-def _beginning(found: Recovered, snapshot: Snapshot, outbox: Iterable[Command]) -> list[Line]:
-    if not found.jobs and not found.commands and not found.pending_cancels:
-        return [Line(found.at, "nothing_recovered", "Nothing was under way when koalad started.")]
-    states = ", ".join(f"{count} {state}" for state, count in found.jobs.items()) or "none"
-    barrier = f" ({counted_as(found.at_barrier, 'job')} with components at a barrier)" if found.at_barrier else ""
-    lines = [Line(found.at, "queue_recovered", f"Jobs that were not final: {states}{barrier}.")]
+def _beginning(
+    now: Instant, found: answers.Recovery, jobs: Mapping[str, int], snapshot: Snapshot, outbox: Iterable[Command]
+) -> list[Line]:
+    if not (any(jobs.values()) or found["commands"] or found["pending_cancels"]):
+        return [_made(now, "nothing_recovered", "Nothing was under way when koalad started.")]
+    states = ", ".join(f"{count} {state}" for state, count in jobs.items() if count) or "none"
+    barrier = (
+        f" ({counted_as(found['jobs_at_barrier'], 'job')} with components at a barrier)"
+        if found["jobs_at_barrier"]
+        else ""
+    )
+    lines = [_made(now, "queue_recovered", f"Jobs that were not final: {states}{barrier}.")]
     if sweeps := snapshot.sweeps:
         done, count = sum(len(each.done) for each in sweeps), sum(each.count for each in sweeps)
         parameters, pilots = counted_as(count, "parameter"), counted_as(len(snapshot.pilots), "pilot")
         text = f"Sweeps: {len(sweeps)}, {done} of {parameters} done, with {pilots}."
-        lines.append(Line(found.at, "sweeps_recovered", text))
-    if found.commands:
+        lines.append(_made(now, "sweeps_recovered", text))
+    if found["commands"]:
         kinds = Counter(_COMMANDS.get(type(command).__name__, "other") for command in outbox)
         listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        text = f"Outbox: {counted_as(found.commands, 'command')} sent again, in doubt, as clusters connect: {listed}."
-        lines.append(Line(found.at, "outbox_recovered", text))
-    if found.pending_cancels:
-        text = f"Pending cancels: {counted_as(found.pending_cancels, 'attempt')} to be ended as clusters connect."
-        lines.append(Line(found.at, "pending_cancels_recovered", text))
+        text = (
+            f"Outbox: {counted_as(found['commands'], 'command')} sent again, in doubt, as clusters connect: {listed}."
+        )
+        lines.append(_made(now, "outbox_recovered", text))
+    if found["pending_cancels"]:
+        text = f"Pending cancels: {counted_as(found['pending_cancels'], 'attempt')} to be ended as clusters connect."
+        lines.append(_made(now, "pending_cancels_recovered", text))
     return lines
-
-
-def _by_state(work: Iterable[Work]) -> dict[JobState, int]:
-    """Count jobs and sweeps that are not final, in the order of their states."""
-    counts = Counter(each.state for each in work)
-    return {state: counts[state] for state in JobState if counts[state] and not state.final}
 
 
 def _at_barrier(job: Job) -> bool:
@@ -298,13 +276,30 @@ def _named(line: History) -> str:
     return f"{who} on {line.details['cluster']}" + (f" (batch job {batch_id})" if batch_id else "")
 
 
-def _line(line: History, kind: str, text: str) -> Line:
-    details: dict[str, Any] = line.details
-    attempt = _attempt(line) if "component" in details else None
-    return Line(line.at, kind, text, line.job, attempt, details.get("cluster"))
+def _line(line: History, kind: answers.RecoveryKind, text: str) -> Line:
+    attempt = _attempt(line) if "component" in line.details else None
+    return _made(line.at, kind, text, line.job, attempt, line.details.get("cluster"))
+
+
+def _made(
+    at: Instant,
+    kind: answers.RecoveryKind,
+    text: str,
+    job: JobId | None = None,
+    attempt: AttemptId | None = None,
+    cluster: str | None = None,
+) -> Line:
+    return {
+        "at": format_instant(at),
+        "kind": kind,
+        "text": text,
+        "job": job,
+        "attempt": str(attempt) if attempt else None,
+        "cluster": cluster,
+    }
 
 
 def _forgot(now: Instant, cluster: str, count: int) -> Line:
     directories = "The directory of a past attempt" if count == 1 else f"{count} directories of past attempts"
     text = f"{directories} on {cluster} {'was' if count == 1 else 'were'} forgotten."
-    return Line(now, "directories_forgotten", text, cluster=cluster)
+    return _made(now, "directories_forgotten", text, cluster=cluster)

@@ -1,15 +1,20 @@
 """`koala status`: troubles of koalad itself, in sentences."""
 
 from collections.abc import Iterable
+from typing import Literal, cast
 
+from koalapy import answers
 from koalapy.coallocation.restored_store import doubtful
 from koalapy.core.notifications import Notifications
 from koalapy.engine import Engine
+from koalapy.model.attempt import Attempt
 from koalapy.model.counts import counted_as
 from koalapy.model.identity import FIRST_PILOT, PILOTS_END
 from koalapy.model.job import Counters
+from koalapy.model.units import Instant, format_instant
 from koalapy.model.unreadable import Unreadable
 
+UnreadableKind = Literal["job", "attempt", "command", "results", "history", "learned"]
 NEW_STORE = "When nothing runs any more, begin a new store: see docs/store.md, `When the ids are used up`."
 
 
@@ -45,9 +50,31 @@ def ids_used(counters: Counters) -> list[str]:
     ]
 
 
-def reason_and_advice(record: Unreadable) -> str:
-    """Return why a record cannot be read, and how to repair it."""
-    return f"{record.why}. {record.repair_advice}"
+def unreadable(found: Iterable[Unreadable]) -> answers.UnreadableAnswer:
+    """Answer with records that cannot be read, why, and how to repair them."""
+    return {
+        "schema": "koala.unreadable/1",
+        "records": [
+            {
+                "record": each.name,
+                "kind": cast(UnreadableKind, each.kind),
+                "job": each.job,
+                "reason": f"{each.why}. {each.repair_advice}",
+            }
+            for each in found
+        ],
+    }
+
+
+def pending_cancel(attempt: Attempt) -> answers.PendingCancel:
+    """Describe a pending cancel."""
+    return {
+        "attempt": str(attempt.id),
+        "cluster": attempt.cluster,
+        "batch_id": attempt.batch_id or None,
+        "since": format_instant(attempt.detached_at or Instant(0)),
+        "reason": str(attempt.stuck) if attempt.stuck else None,
+    }
 
 
 def notification_troubles(notifications: Notifications) -> list[str]:

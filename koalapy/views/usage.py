@@ -3,11 +3,15 @@
 import csv
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, cast
 
+from koalapy import answers
 from koalapy.model.ended_lease import Charged
-from koalapy.model.units import SECOND
+from koalapy.model.units import SECOND, Instant
 from koalapy.model.usage import By, Sum
+from koalapy.views.fields import optional_instant
+
+UsageKey = Literal["user", "cluster", "job", "day", "site"]
 
 KEYS: Mapping[By, tuple[str, ...]] = {
     By.USER: ("user",),
@@ -23,7 +27,7 @@ _ALL_KEYS = tuple(dict.fromkeys(name for names in KEYS.values() for name in name
 
 def rows_of(
     found: Mapping[tuple[str | int, ...], Sum], by: By, charged: Mapping[str, Charged] = MappingProxyType({})
-) -> list[dict[str, Any]]:
+) -> list[answers.UsageRow]:
     """Return rows in the order of their keys, in seconds. Each has all keys; those that it is not summed by are None.
 
     Number and name of pruned jobs are None too; they share a row for each user. So is the site of what has nothing to
@@ -32,11 +36,31 @@ def rows_of(
     if by is By.SITE:
         found = {**{(name,): Sum() for name in charged}, **found}
     leased = [charged.get(str(key[0]), Charged()) if by is By.SITE and key[0] else None for key in sorted(found)]
-    return [
+    rows = [
         {**dict.fromkeys(_ALL_KEYS), **dict(zip(KEYS[by], _shown(key, by), strict=True)), **in_seconds(each)}
         | {"leased": None if leases is None else leased_in_seconds(leases)}
         for (key, each), leases in zip(sorted(found.items()), leased, strict=True)
     ]
+    return cast(list[answers.UsageRow], rows)
+
+
+def answer(
+    found: Mapping[tuple[str | int, ...], Sum],
+    by: By,
+    since: Instant | None,
+    until: Instant | None,
+    charged: Mapping[str, Charged],
+) -> answers.UsageAnswer:
+    """Answer with sums of processor-seconds, and their total. `charged`: leases by neighbour, for sums by site."""
+    return {
+        "schema": "koala.usage/1",
+        "by": cast(UsageKey, str(by)),
+        "since": optional_instant(since),
+        "until": optional_instant(until),
+        "rows": rows_of(found, by, charged),
+        "total": in_seconds(total_of(found.values())),
+        "leased": leased_in_seconds(charges_of(charged.values())) if by is By.SITE else None,
+    }
 
 
 def total_of(sums: Iterable[Sum]) -> Sum:
@@ -55,11 +79,12 @@ def charges_of(charged: Iterable[Charged]) -> Charged:
     return total
 
 
-def leased_in_seconds(found: Charged) -> dict[str, Any]:
+def leased_in_seconds(found: Charged) -> answers.Leased:
     """Return processor-seconds of leases, and their number. `difference`: what was charged beyond the own figure."""
     seconds = {name: getattr(found, name) / SECOND for name in ("lent", "borrowed", "lent_now", "borrowed_now")}
     difference = (found.borrowed - found.measured) / SECOND
-    return {name: {**seconds, "difference": difference, "leases": found.leases}[name] for name in LEASED}
+    leased = {name: {**seconds, "difference": difference, "leases": found.leases}[name] for name in LEASED}
+    return cast(answers.Leased, leased)
 
 
 def _shown(key: tuple[str | int, ...], by: By) -> tuple[str | int | None, ...]:
@@ -69,9 +94,10 @@ def _shown(key: tuple[str | int, ...], by: By) -> tuple[str | int | None, ...]:
     return (None, None, *key[2:]) if key[0] == 0 else key
 
 
-def in_seconds(found: Sum) -> dict[str, Any]:
+def in_seconds(found: Sum) -> answers.Used:
     """Return processor-seconds by part. A float keeps microseconds for up to 285 years of one processor."""
-    return {part: getattr(found, part) if part == "attempts" else getattr(found, part) / SECOND for part in PARTS}
+    parts = {part: getattr(found, part) if part == "attempts" else getattr(found, part) / SECOND for part in PARTS}
+    return cast(answers.Used, parts)
 
 
 def as_csv(rows: Iterable[Mapping[str, Any]], by: By) -> str:

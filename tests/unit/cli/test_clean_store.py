@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from koalapy.api.documents import unknown as document_of
 from koalapy.cli import clean
 from koalapy.cli.main import app
 from koalapy.model.identity import AttemptId, InstanceId, JobId, Tag, tag_of
 from koalapy.model.units import Instant
 from koalapy.runtime.unknown import Survey, UnknownTag
+from koalapy.runtime.unknown import answer as document_of
 
 OWN, OTHER = InstanceId("abcde"), InstanceId("gpetb")
 

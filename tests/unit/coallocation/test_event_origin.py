@@ -7,7 +7,6 @@ import pytest
 from engine_play import UNREACHABLE, Play, component
 from sweep_play import SweepPlay, result
 
-from koalapy.api.documents import clusters
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
@@ -29,7 +28,7 @@ from koalapy.model.intervals import Intervals
 from koalapy.model.job import Job
 from koalapy.model.states import BatchState, JobState, ReportedEnding, WrapperPhase
 from koalapy.model.units import Instant
-from koalapy.views.clusters import cluster_reports, cluster_troubles
+from koalapy.views.clusters import cluster_reports, cluster_troubles, clusters_answer
 
 WHY = Reason("refused", "transient", "The batch system is busy.", "")
 Forge = Callable[[AttemptId], Any]
@@ -118,7 +117,7 @@ def test_foreign_reports_are_counted_and_shown() -> None:
     for _ in range(3):
         play.apply(AttemptCleanedUp(cluster="beta", attempt=attempt))
     reports = cluster_reports(play.engine, play.now)
-    counts = {each["name"]: each["foreign_reports"] for each in clusters(reports)["clusters"]}
+    counts = {each["name"]: each["foreign_reports"] for each in clusters_answer(reports)["clusters"]}
     assert counts == {"alpha": 0, "beta": 3, "gamma": 0}
     (trouble,) = cluster_troubles(reports)
     assert trouble.startswith("beta: It has reported 3 times on attempts that are not on it")

@@ -10,7 +10,8 @@ from koalapy_adapters.kcm.shared_directory.disk_use import LONGEST, Counter
 from koalapy_adapters.messages import files as files_messages
 from koalapy_adapters.messages import kcm
 
-from koalapy.api import documents, openapi
+from koalapy.api import openapi
+from koalapy.api.koalad import disk_answer
 from koalapy.model.errors import TransientError
 from koalapy.model.units import Instant
 from koalapy.runtime.disk import DiskUse
@@ -93,7 +94,7 @@ def test_clusters_and_this_host_are_reported_by_what_takes_up_room(tmp_path: Pat
     assert (alpha.size, alpha.directories, dict(alpha.parts)) == (3 * MIB, 2, {"attempts": 2 * MIB, "staged": MIB})
     assert (here.is_here, here.directories, dict(here.parts)) == (True, 1, wanted)
     assert here.size == sum(wanted.values())
-    openapi.check(documents.disk([alpha, here]))
+    openapi.check(disk_answer([alpha, here]))
 
 
 def test_a_directory_that_a_pilot_shares_with_its_cluster_counts_once(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_a_cluster_that_cannot_report_keeps_its_last_report(tmp_path: Path) -> N
         alpha, _ = disk.count()
         assert alpha.trouble is not None
         assert (alpha.trouble.code, alpha.size, alpha.at) == (code, 3 * MIB, Instant(7))
-        openapi.check(documents.disk([alpha]))
+        openapi.check(disk_answer([alpha]))
         assert len(disk.warnings()) == 1
 
 

@@ -212,11 +212,11 @@ def test_tags_are_counted_by_their_stores_this_one_first() -> None:
         UnknownTag(cluster=cluster, tag=Tag(tag(9, 1 + number, store)), own=store == OWN, age_s=age, ended=True)
         for number, (cluster, store, age) in enumerate(places)
     ]
-    found = [(each.store, each.own, each.clusters, each.may_run, each.ages_s) for each in by_store(tags)]
+    found = [(*each.values(),) for each in by_store(tags)]
     assert found == [
-        (OWN, True, ["vu"], 0, [1.0]),
-        (OTHER, False, ["vu", "delft"], 0, [2.0, 5.0]),
-        (third, False, ["vu"], 0, [9.0]),
+        (OWN, True, ["vu"], 1, 0, 1.0, 1.0),
+        (OTHER, False, ["vu", "delft"], 3, 0, 5.0, 2.0),
+        (third, False, ["vu"], 1, 0, 9.0, 9.0),
     ]
 
 
