@@ -3,10 +3,11 @@
 from fastapi import FastAPI
 
 from koalapy import answers
-from koalapy.api import documents
 from koalapy.api.bodies import EndLeaseBody
 from koalapy.api.koalad import parse_bound
 from koalapy.runtime.leases import Leases
+from koalapy.views.leases import answer
+from koalapy.views.leases import lease as lease_answer
 
 
 def add_leases(app: FastAPI, leases: Leases) -> None:
@@ -19,10 +20,10 @@ def add_leases(app: FastAPI, leases: Leases) -> None:
         With `ended`, list those too, as far as they ended after `since` (RFC 3339) and were not pruned.
         """
         over = leases.ended(parse_bound(since)) if ended else []
-        return documents.leases(leases.all(), leases.neighbours(), over)
+        return answer(leases.all(), leases.neighbours(), over)
 
     @app.post("/v1/leases/{lease}/end")
     def end_lease(lease: str, body: EndLeaseBody | None = None) -> answers.LeaseAnswer:
         """Begin to end a lease, a lent one with notice. `force`: at once, also while jobs are on a borrowed one."""
         found = leases.end(lease, (body or EndLeaseBody()).force)
-        return {"schema": "koala.lease/1", "lease": documents.lease(found)}
+        return {"schema": "koala.lease/1", "lease": lease_answer(found)}

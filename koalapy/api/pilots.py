@@ -3,14 +3,13 @@
 from fastapi import FastAPI
 
 from koalapy import answers
-from koalapy.api import documents
 from koalapy.api.bodies import ClosePilotBody, PilotBody
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
 from koalapy.model.request import ComponentRequest, PilotTerms
 from koalapy.model.units import SECOND, Duration
 from koalapy.runtime.pilots import Pilots
-from koalapy.views.pilots import PilotView
+from koalapy.views.pilots import PilotView, answer
 
 
 def add_pilots(app: FastAPI, pilots: Pilots) -> None:
@@ -19,7 +18,7 @@ def add_pilots(app: FastAPI, pilots: Pilots) -> None:
     @app.get("/v1/pilots")
     def all_pilots(ended: bool = False) -> answers.PilotsAnswer:
         """List the pilots that are not over; with `ended` also the others, unless they are pruned."""
-        return {"schema": "koala.pilots/1", "pilots": [documents.pilot(each) for each in pilots.all(ended)]}
+        return {"schema": "koala.pilots/1", "pilots": [answer(each) for each in pilots.all(ended)]}
 
     @app.post("/v1/pilots")
     def open_pilot(body: PilotBody) -> answers.PilotAnswer:
@@ -37,7 +36,7 @@ def add_pilots(app: FastAPI, pilots: Pilots) -> None:
 
 
 def _answer(found: PilotView) -> answers.PilotAnswer:
-    return {"schema": "koala.pilot/1", "pilot": documents.pilot(found)}
+    return {"schema": "koala.pilot/1", "pilot": answer(found)}
 
 
 def _component(body: PilotBody) -> ComponentRequest:

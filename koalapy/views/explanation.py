@@ -19,8 +19,8 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.flow import Flow
-from koalapy.model.identity import JobId
 from koalapy.model.history import History
+from koalapy.model.identity import JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.request import ComponentRequest
 from koalapy.model.states import AttemptState, JobState

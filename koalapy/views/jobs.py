@@ -7,8 +7,8 @@ from koalapy import answers
 from koalapy.coallocation.changeable import Changed
 from koalapy.languages.mapping import job_mapping
 from koalapy.model.flow import Flow
-from koalapy.model.identity import JobId
 from koalapy.model.history import History
+from koalapy.model.identity import JobId
 from koalapy.model.job import NOT_PLACED, Job
 from koalapy.model.parameters import Source
 from koalapy.model.request import Request

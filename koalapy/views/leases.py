@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, cast
 
+from koalapy import answers
 from koalapy.broker.availability import Availability
 from koalapy.core.core import Core
 from koalapy.engine import Engine
@@ -29,6 +30,7 @@ from koalapy.scavenging import wishes
 from koalapy.sites import asking, lending, targets
 from koalapy.sites.asking import Ask
 from koalapy.views.clusters import LeftOn, left_on
+from koalapy.views.fields import optional_instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,77 @@ class LeaseView:
         if lease.lent and lease.job is not None:
             return pilot_cluster(lease.job)
         return lease_cluster(*(lease.beyond if lease.lent and lease.beyond else (lease.neighbour, lease.number)))
+
+
+_State = Literal["asked", "binding", "bound", "revoking", "closing", "over"]  # one that is gone is not shown
+
+
+def _state(found: Lease) -> _State:
+    return "revoking" if found.state.bound and found.revoked_until is not None else cast(_State, found.state.value)
+
+
+def lease(view: LeaseView) -> answers.Lease:
+    """Describe a lease."""
+    found = view.lease
+    return {
+        "name": view.name,
+        "direction": "lent" if found.lent else "borrowed",
+        "neighbour": found.neighbour,
+        "reachable": view.reachable,
+        "state": _state(found),
+        "processors": found.processors,
+        "on": view.cluster,
+        "beyond": None if found.beyond is None else found.beyond[0],
+        "links": found.length,
+        "job": found.job,
+        "asked_at": format_instant(found.asked_at),
+        "bound_at": optional_instant(found.bound_at),
+        "ends_at": optional_instant(found.ends_at),
+        "jobs": list(view.left.living),
+    }
+
+
+def ended_lease(found: EndedLease) -> answers.EndedLease:
+    """Describe a lease that is over."""
+    return {
+        "name": ended_name(found),
+        "direction": "lent" if found.lent else "borrowed",
+        "neighbour": found.neighbour,
+        "processors": found.processors,
+        "on": found.cluster or None,
+        "beyond": found.beyond or None,
+        "links": found.links,
+        "job": found.job,
+        "site": found.site or None,
+        "request": found.request,
+        "user": found.user,
+        "job_name": found.name,
+        "asked_at": format_instant(found.asked_at),
+        "began_at": format_instant(found.began_at),
+        "ended_at": format_instant(found.ended_at),
+        "charged_s": found.charge / SECOND,
+        "measured_s": found.measured / SECOND,
+        "reported": found.reported,
+        "code": found.code,
+        "message": found.message,
+    }
+
+
+def answer(
+    views: Iterable[LeaseView], neighbours: Iterable[Neighbour], ended: Iterable[EndedLease] = ()
+) -> answers.LeasesAnswer:
+    """Describe the leases of a site, those that are over, and what was lent and borrowed over each link."""
+    usage: list[answers.SiteUsage] = [
+        {"neighbour": each.name, "lent_s": each.lent / SECOND, "borrowed_s": each.borrowed / SECOND}
+        for each in neighbours
+        if each.lent or each.borrowed
+    ]
+    return {
+        "schema": "koala.leases/1",
+        "leases": [lease(each) for each in views],
+        "ended": [ended_lease(each) for each in ended],
+        "usage": usage,
+    }
 
 
 def ended_name(ended: EndedLease) -> str:

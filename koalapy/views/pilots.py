@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
+from koalapy import answers
 from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
@@ -14,9 +15,10 @@ from koalapy.model.lease import holds_lease
 from koalapy.model.pilot import PilotRule, PilotState, is_bound, job_of_pilot, pilot_cluster, pilot_state
 from koalapy.model.request import PilotTerms
 from koalapy.model.states import AttemptState, JobState
-from koalapy.model.units import MINUTE, Duration, Instant, format_duration
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant, format_duration, format_instant
 from koalapy.policies.pilots import Kept
 from koalapy.views.clusters import LeftOn, left_on
+from koalapy.views.fields import optional_instant
 
 UNUSABLE = Duration(5 * MINUTE)  # after which a pilot that jobs cannot be placed on ends, if its idle time is shorter
 
@@ -62,6 +64,30 @@ class PilotView:
         attempt = self.attempt
         began = None if attempt is None else attempt.started_at or attempt.released_at
         return None if attempt is None or began is None else Instant(began + attempt.request.walltime)
+
+
+def answer(view: PilotView) -> answers.Pilot:
+    """Describe a pilot."""
+    component, attempt = view.job.request.components[0], view.attempt
+    per_node = component.processors_per_node
+    return {
+        "name": view.name,
+        "job": view.job.id,
+        "state": "draining" if view.draining and view.state == "bound" else view.state.value,
+        "on": component.cluster or "",
+        "processors": component.processors,
+        "nodes": None if per_node is None else component.processors // per_node,
+        "hosts": [] if attempt is None else [node.name for node in attempt.nodes],
+        "walltime_s": component.walltime / SECOND,
+        "idle_s": view.terms.idle / SECOND,
+        "shared": view.terms.shared,
+        "isolate": view.terms.isolate.value,
+        "opened_at": format_instant(view.job.submitted_at),
+        "ends_at": optional_instant(view.ends_at),
+        "ended_at": optional_instant(view.job.finished_at),
+        "jobs": [*view.left.living, *view.left.naming],
+        "reason": None if (reason := view.job.reason or view.trouble) is None else str(reason),
+    }
 
 
 def pilots(engine: Engine) -> list[PilotView]:

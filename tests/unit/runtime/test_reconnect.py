@@ -128,6 +128,6 @@ def test_a_wait_for_a_login_ends_with_its_next_change(login: Login) -> None:
     waiter.start()
     logins.of("fs0").record_outcome("connected", None, 0)
     waiter.join(30)
-    assert [each.state for each in found] == ["connected"]
+    assert [each["state"] for each in found] == ["connected"]
     with pytest.raises(RequestError):
         logins.of("nowhere")
