@@ -1,5 +1,6 @@
 """Slurm's dialect on real Slurm: 22.05 without accounting, and 24.11 with slurmdbd, limits, threads and whole nodes."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -281,31 +282,44 @@ def test_a_limit_on_the_number_of_jobs(delta: Head) -> None:
 
 
 @contextmanager
-def account(testgrid: Running, name: str, *limits: str) -> Iterator[None]:
-    """An account of delta with these limits, which is koala's too."""
+def account(testgrid: Running, name: str, limits: Mapping[str, str]) -> Iterator[None]:
+    """An account of delta, which is koala's too, with these limits of its own and of a QOS of the same name."""
 
     def sacctmgr(*words: str) -> None:
         testgrid.containers.check("delta", ["sacctmgr", "--immediate", "--quiet", *words])
 
     sacctmgr("add", "account", name)
     try:
-        sacctmgr("modify", "account", name, "set", *limits)
+        sacctmgr("add", "qos", name)
         sacctmgr("add", "user", "koala", f"account={name}")
-        known = ["scontrol", "show", "assoc_mgr", "flags=assoc", "users=koala", f"accounts={name}"]
-        testgrid.eventually(lambda: f"Account={name}" in testgrid.check("delta", known), "the controller knows it")
+        sacctmgr("modify", "account", name, "set", f"qos+={name}")
+        for of, limit in limits.items():
+            sacctmgr("modify", of, name, "set", limit)
+        known = ["scontrol", "show", "assoc_mgr", "flags=assoc,qos", "users=koala", f"accounts={name}", f"qos={name}"]
+        testgrid.eventually(
+            lambda: {f"Account={name}", f"QOS={name}"} <= {*re.split(r"[\s(]", testgrid.check("delta", known))},
+            "the controller knows both",
+        )
         yield
     finally:
         sacctmgr("delete", "account", name)
+        sacctmgr("delete", "qos", name)
 
 
+@pytest.mark.parametrize(
+    "limits",
+    [{"account": "MaxSubmitJobs=1"}, {"account": "GrpSubmitJobs=1"}, {"qos": "MaxSubmitJobsPerUser=1"}],
+    ids=["a user of an account", "an account", "a user of a QOS"],
+)
 def test_jobs_beyond_a_limit_on_submitted_jobs_wait_until_one_has_ended(
-    delta: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    delta: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: Mapping[str, str]
 ) -> None:
-    """With MaxSubmitJobs=1 sbatch refuses the second and third of three jobs."""
+    """sbatch refuses the second and third of three jobs."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with account(delta.testgrid, "one", "MaxSubmitJobs=1"):
-        koalad = real_grid.Koalad(delta.testgrid, tmp_path, clusters={"delta": {"account": "one", "poll": "1s"}})
+    with account(delta.testgrid, "one", limits):
+        cluster = {"account": "one", "qos": "one", "poll": "1s"}
+        koalad = real_grid.Koalad(delta.testgrid, tmp_path, clusters={"delta": cluster})
         try:
             koalad.until(lambda: koalad.grid.clusters()[0]["idle"])
             jobs = [koalad.submit(real_grid.sh(1, "sleep 3")) for _ in range(3)]

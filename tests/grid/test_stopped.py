@@ -16,7 +16,7 @@ STOP = {
     "pbs": ["bash", "-lc", "qselect -u koala | xargs qdel"],
 }
 NODES = {"alpha": 2, "delta": 2, "gamma": 2, "epsilon": 1}  # of each job
-ONCE = {"alpha": 16, "delta": 2, "gamma": 8, "epsilon": 2}  # jobs that run at a time
+ONCE = {"alpha": 14, "delta": 2, "gamma": 6, "epsilon": 2}  # jobs that run at a time, however their nodes are filled
 LAYOUT = {cluster.name: cluster for cluster in layout.CLUSTERS}
 CLUSTERS = [cluster for cluster in NODES if cluster in LAYOUT]
 
