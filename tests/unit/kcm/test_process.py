@@ -194,8 +194,8 @@ def test_a_kcm_of_a_lower_epoch_ends(connect: Callable[[], Any]) -> None:
     assert older.ended() == 0
     replaced = connect()
     replaced.hello(epoch=6)
-    newer.submit(TAGS[0], "true")
-    assert newer.wait(object, lambda message: message is None) is None
+    if newer.submit(TAGS[0], "true") is not None:  # it may end before it has answered
+        assert newer.wait(object, lambda message: message is None) is None
     assert newer.ended() == 0
     assert "newer KCM is at work on this cluster" in newer.said
 
