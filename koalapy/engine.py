@@ -97,7 +97,7 @@ from koalapy.scheduler import vacating
 from koalapy.scheduler.blocked_ahead import Overtaken
 from koalapy.scheduler.passes import Passes
 from koalapy.scheduler.schedule import Claim, ClaimChoice, Decision, EndChoices, Policies, Reject
-from koalapy.sites import borrowing, lending, neighbours, receiving, requests, revoking, sending
+from koalapy.sites import borrowing, joining, lending, neighbours, receiving, requests, revoking, sending
 
 Reaction = Callable[[Core, Instant, Any], None]
 
@@ -258,6 +258,7 @@ class Engine:
             self._compare_ads(now)
         revoking.step(core, now, self._policies)
         neighbours.step(core, now)
+        joining.step(core)
         self._run_list_step.set_timers(core, now)
         for command in core.poll_urgency.changes(core.information, bool(core.queue.order), core.run_list.claimed_on):
             core.records.hint(command)

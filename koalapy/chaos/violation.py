@@ -48,6 +48,7 @@ class Promise(StrEnum):
     LEASE_ENDS = "every lease ends on all sides"
     CHARGES = "both ends of a link agree on what was lent"
     AFTER_LEASE = "nothing of a borrower runs after the end of its lease"
+    EXAMINED = "no lease is offered before its nodes are known to isolate programs, if they must"
     SERVED = "no request of a neighbour is served twice"
     PAUSED = "no job is submitted to a cluster during its pause after a refusal"
     KEPT = "no parameter of a sweep is lost with a lease"

@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from koalapy.model.commands import GridHint
 from koalapy.model.lease import BorrowedLease, Lease, LeaseId, LentLease
 from koalapy.model.states import LEASE_TRANSITIONS, LeaseState
+from koalapy.model.units import Instant
 
 L = TypeVar("L", bound=LentLease | BorrowedLease)
 
@@ -13,13 +15,17 @@ L = TypeVar("L", bound=LentLease | BorrowedLease)
 class Leases:
     """The records of the leases by neighbour and number, in the order in which they were asked for.
 
-    `changed`: those that have changed in this step. One that is gone has no record any more.
+    `changed`: those that have changed in this step. One that is gone has no record any more. `hinted`: by cluster the
+    hints by which leases join and leave the grid now. `examine_at`: when those that are lent are examined or measured
+    again. After a restart of koalad these are derived anew.
     """
 
     def __init__(self, leases: Iterable[Lease] = ()) -> None:
         self.lent: dict[tuple[str, int], LentLease] = {}
         self.borrowed: dict[tuple[str, int], BorrowedLease] = {}
         self.changed: dict[LeaseId, Lease] = {}
+        self.hinted: dict[str, GridHint] = {}
+        self.examine_at: dict[LeaseId, Instant] = {}
         for each in sorted(leases, key=lambda lease: (lease.asked_at, lease.id)):
             self._put(each)
 
@@ -44,6 +50,7 @@ class Leases:
     def drop(self, lease: Lease) -> None:
         """Remove the record of a lease. Raises ValueError if the table does not let it go from its state."""
         self.change(lease, state=LeaseState.GONE)
+        self.examine_at.pop(lease.id, None)
         there: dict[tuple[str, int], Any] = self.lent if lease.lent else self.borrowed
         del there[lease.neighbour, lease.number]
 

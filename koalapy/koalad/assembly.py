@@ -67,10 +67,10 @@ from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags, jobs_and_pilots
 from koalapy.runtime.uplink.connect import may_ask
 from koalapy.scheduler.schedule import Policies
+from koalapy.sites.joining import leases_held
 from koalapy.store.contract import Store
 from koalapy.store.open import is_shared, open_store
 from koalapy.views.clusters import LeftOn
-from koalapy.views.leases import leases_held
 from koalapy.views.pilots import clusters_held
 from koalapy.views.recovery import Recovery
 
@@ -166,9 +166,7 @@ class Koalad:
         )  # fmt: skip
         self.grid_changes = GridChanges(grid, commanded, parts)
         examine = self._links.examine_lease
-        self.leases = Leases(
-            self.service, self.grid_changes, self._loop, examine, self._links.lease_bytes, snapshot.leases
-        )
+        self.leases = Leases(self.service, self._loop, examine, self._links.lease_bytes, snapshot.leases)
         if self.sites is not None:
             self._links.open_lease = self.sites.links.open_lease
             self.sites.links.relay = self._links.relay_lease
@@ -241,6 +239,7 @@ class Koalad:
             self._links,
             None if self.sites is None else self.sites.links,
             lambda hint: self.grid_changes.carry_out(hint),
+            lambda hint: self.leases.carry_out(hint),
         )
         return Driver(
             Engine(self._settings, chosen, snapshot, of_sweeps),
@@ -303,7 +302,6 @@ class Koalad:
         self._loop.start()  # it sends the last koalad's outbox at once
         self.maintenance.start()
         self.pilots.upkeep.start()
-        self.leases.upkeep.start()
 
     def cancel_all(self, patience_s: float) -> None:
         """Cancel every job, and wait until all are cleaned up, at most `patience_s` seconds."""
@@ -316,7 +314,6 @@ class Koalad:
         """Disconnect from the clusters, and release all threads that wait. Jobs run on."""
         self.maintenance.stop()
         self.pilots.upkeep.stop()
-        self.leases.upkeep.stop()
         self.grid_changes.close()
         self.service.close()
         self._accounting.close()

@@ -384,6 +384,29 @@ class LeaveCluster:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class ExamineNodes:
+    """Examine whether the nodes of a lease that is to be offered isolate programs. The answer is LeaseExamined.
+
+    There is none if the nodes do not answer, or are under examination. The hint is repeated until there is one.
+    """
+
+    neighbour: str
+    lease: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureLease:
+    """Measure what a lent lease has written, in bytes. The answer is LeaseExamined if it is more than `most`.
+
+    The hint is repeated for as long as the lease is lent.
+    """
+
+    neighbour: str
+    lease: int
+    most: int
+
+
 # Commands are committed to the outbox before they are sent, and kept there until they are confirmed.
 ClusterCommand = SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttempt
 NotificationCommand = AnnounceNotification | SendNotification
@@ -392,7 +415,8 @@ Command = ClusterCommand | CollectOutput | NotificationCommand | NeighbourComman
 # Hints are only sent. A hint that is lost with a connection is derived anew after the next connect.
 ClusterHint = WatchCluster | FeedSweep | RecallParameters | TrustLauncher | SetSuspended
 GridHint = JoinCluster | LeaveCluster
-Hint = ClusterHint | CompareAds | GridHint
+LeaseHint = ExamineNodes | MeasureLease
+Hint = ClusterHint | CompareAds | GridHint | LeaseHint
 
 
 def cluster_of(command: Command) -> str | None:

@@ -244,7 +244,7 @@ class BorrowedLease(_Lease):
 
     @property
     def is_cluster(self) -> bool:
-        """Return whether it is to be a cluster of this grid: what runs there may still report."""
+        """Return whether the lease is to be a cluster of this grid: what runs there may still report."""
         return self.beyond is None and self.bound_at is not None and (self.state.bound or self.state.closing)
 
 

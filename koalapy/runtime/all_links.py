@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from koalapy.model.change import OutboxEntry
-from koalapy.model.commands import GridHint, Hint, NeighbourCommand
+from koalapy.model.commands import GridHint, Hint, LeaseHint, NeighbourCommand
 from koalapy.model.errors import Reason
 from koalapy.model.identity import is_site, site_of
 from koalapy.runtime.links import ClusterLinks
@@ -17,10 +17,14 @@ class AllLinks:
     """Passes each call to the links of its destination. See Links of the driver."""
 
     def __init__(
-        self, clusters: ClusterLinks, sites: "SiteLinks | None", change_grid: Callable[[GridHint], None]
+        self,
+        clusters: ClusterLinks,
+        sites: "SiteLinks | None",
+        change_grid: Callable[[GridHint], None],
+        examine: Callable[[LeaseHint], None],
     ) -> None:
-        """`change_grid`: see GridChanges.carry_out."""
-        self._clusters, self._sites, self._change_grid = clusters, sites, change_grid
+        """`change_grid`, `examine`: see GridChanges.carry_out and Leases.carry_out."""
+        self._clusters, self._sites, self._change_grid, self._examine = clusters, sites, change_grid, examine
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
         if not isinstance(entry.command, NeighbourCommand):
@@ -31,6 +35,8 @@ class AllLinks:
     def hint(self, hint: Hint) -> None:
         if isinstance(hint, GridHint):
             self._change_grid(hint)
+        elif isinstance(hint, LeaseHint):
+            self._examine(hint)
         else:
             self._clusters.hint(hint)
 

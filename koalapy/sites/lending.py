@@ -11,7 +11,7 @@ from koalapy.coallocation.stop import cancel_work
 from koalapy.coallocation.user_requests import on_work_submitted
 from koalapy.core.core import Core
 from koalapy.information.kis import ClusterSummary
-from koalapy.model.commands import EndLease, OfferLease, RejectRequest
+from koalapy.model.commands import EndLease, ExamineNodes, MeasureLease, OfferLease, RejectRequest
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.events import LeaseExamined, LeaseReturned, RequestCancelled, WorkSubmitted
@@ -35,13 +35,15 @@ from koalapy.model.neighbour import Relation
 from koalapy.model.pilot import is_bound
 from koalapy.model.request import ComponentRequest, Isolate
 from koalapy.model.states import JobState, LeaseState
-from koalapy.model.units import DAY, MINUTE, Duration, Instant, format_duration
+from koalapy.model.units import DAY, MINUTE, SECOND, Duration, Instant, format_duration
 from koalapy.sites import accounts, counts
 from koalapy.sites.returning import give_back
 from koalapy.sites.targets import free_there
 
 BINDING = Duration(2 * MINUTE)  # within which a pilot must run, and its nodes be examined
 EXPOSED = Duration(10 * MINUTE)  # for which a cluster lends nothing after its nodes could not isolate programs
+_EXAMINE_AGAIN = Duration(2 * SECOND)  # if the nodes of a lease have not answered
+_MEASURE_EVERY = Duration(5 * SECOND)  # what a lease has written
 _LOOK_AHEAD = Duration(400 * DAY)  # for the next hours in which it lends
 _MOST_WAITING = 1000  # jobs that are looked at; with more of its own, a site lends nothing
 _RETURNED = Reason("lease_returned", "request", "The borrower has returned it.", "")
@@ -266,6 +268,19 @@ def step(core: Core, now: Instant) -> None:
             _offer(core, now, lease, job)
         elif (why := _why_ended(core, now, lease)) is not None:
             end(core, now, lease, why)
+        elif now >= core.leases.examine_at.get(lease.id, now):
+            _examine(core, now, lease, job)
+
+
+def _examine(core: Core, now: Instant, lease: LentLease, job: Job) -> None:
+    """Let the nodes of a lease be examined before its offer, and later what it has written be measured."""
+    disk = None if core.settings.lend is None else core.settings.lend.disk
+    if lease.state.binding and is_bound(job):
+        core.records.hint(ExamineNodes(lease.neighbour, lease.number))
+        core.leases.examine_at[lease.id] = Instant(now + _EXAMINE_AGAIN)
+    elif lease.state.bound and disk is not None:
+        core.records.hint(MeasureLease(lease.neighbour, lease.number, disk))
+        core.leases.examine_at[lease.id] = Instant(now + _MEASURE_EVERY)
 
 
 def _is_kept(now: Instant, lease: LentLease) -> bool:

@@ -1,6 +1,6 @@
-"""The leases of a site: what `koala leases` shows of them, and which of them are clusters now."""
+"""The leases of a site: what `koala leases` and the log show of them, and why a job or sweep has none."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -8,26 +8,21 @@ from koalapy import answers
 from koalapy.broker.availability import Availability
 from koalapy.core.core import Core
 from koalapy.engine import Engine
-from koalapy.model.attempt import Attempt
 from koalapy.model.counts import counted_as
 from koalapy.model.ended_lease import EndedLease
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job
 from koalapy.model.lease import (
-    Borrow,
     BorrowedLease,
     Lease,
-    LeasedCluster,
     lease_cluster,
-    lease_network,
-    lease_of_cluster,
 )
 from koalapy.model.neighbour import Neighbour
-from koalapy.model.pilot import is_bound, pilot_cluster
+from koalapy.model.pilot import pilot_cluster
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Duration, Instant, format_duration, format_instant
 from koalapy.scavenging import wishes
-from koalapy.sites import asking, lending, targets
+from koalapy.sites import asking, targets
 from koalapy.sites.asking import Ask
 from koalapy.views.clusters import LeftOn, left_on
 from koalapy.views.fields import optional_instant
@@ -184,74 +179,6 @@ def leases(engine: Engine) -> list[LeaseView]:
         left = left_on(engine, lease.cluster) if isinstance(lease, BorrowedLease) else LeftOn()
         found.append(LeaseView(lease, cluster, left, lease.neighbour in core.neighbours.connected))
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseUpkeep:
-    """The next steps of leases. Each may be repeated, and is found again after a restart.
-
-    `join`: those that become clusters. `leave`: clusters of leases that are over. `examine`:
-    the borrowers and numbers of those that are offered once their nodes are known to isolate programs. `measure`: of
-    those that are lent, with the most bytes that they may have on their cluster's disk.
-    """
-
-    join: tuple[LeasedCluster, ...]
-    leave: tuple[str, ...]
-    examine: tuple[tuple[str, int], ...]
-    measure: tuple[tuple[str, int, int], ...] = ()
-
-
-def lease_upkeep(engine: Engine, joined: Collection[str]) -> LeaseUpkeep:
-    """Return what is to be done about leases. `joined`: the clusters of the grid that are leases."""
-    here = _here(engine.core.leases.borrowed.values(), engine.settings.borrow)
-    join = tuple(each for name, each in here.items() if name not in joined)
-    return LeaseUpkeep(join, tuple(name for name in joined if name not in here), _unexamined(engine), _bounded(engine))
-
-
-def _bounded(engine: Engine) -> tuple[tuple[str, int, int], ...]:
-    """Return the leases whose disk use is bounded, each with its borrower, its number and the bound."""
-    lend = engine.settings.lend
-    if lend is None or lend.disk is None:
-        return ()
-    held = [each for each in engine.core.leases.lent.values() if each.job is not None and each.state.bound]
-    return tuple([(each.neighbour, each.number, lend.disk) for each in held])
-
-
-def _unexamined(engine: Engine) -> tuple[tuple[str, int], ...]:
-    found = []
-    for lease in engine.core.leases.lent.values():
-        job = None if lease.job is None else engine.core.records.jobs.get(lease.job)
-        binding = job is not None and lease.state.binding and is_bound(job)
-        if job is not None and binding and lending.must_be_examined(job):
-            found.append((lease.neighbour, lease.number))
-    return tuple(found)
-
-
-def leases_held(leases: Iterable[Lease], attempts: Iterable[Attempt], borrow: Borrow | None) -> list[LeasedCluster]:
-    """Return the leases of a store that must be clusters from koalad's start on.
-
-    They are bound, or attempts on them are known. `attempts`: all that are not cleaned up. `borrow`: as the grid file
-    has it.
-    """
-    here = dict(_here(leases, borrow))
-    for each in attempts:
-        if each.cluster not in here and (found := lease_of_cluster(each.cluster)) is not None:
-            here[each.cluster] = LeasedCluster(*found, lease_network(None, *found, 0))
-    return [here[name] for name in sorted(here)]
-
-
-def _here(leases: Iterable[Lease], borrow: Borrow | None) -> Mapping[str, LeasedCluster]:
-    return {
-        each.cluster: LeasedCluster(
-            each.neighbour,
-            each.number,
-            lease_network(borrow, each.neighbour, each.number, each.length),
-            each.sweeps,
-            each.isolation,
-        )
-        for each in leases
-        if isinstance(each, BorrowedLease) and each.is_cluster
-    }
 
 
 def why_not_borrowed(engine: Engine, now: Instant, job: Job) -> dict[str, str]:

@@ -1,29 +1,31 @@
-"""Leases of simulated sites: koalad's upkeep is the real one, and each leads over sites to the inside of a pilot.
+"""Leases of simulated sites: each leads over sites to the inside of a pilot, whose nodes were examined if need be.
 
 The inside of a leased pilot is a cluster with one node. It is built at the borrower's first login, and dies with the
 pilot's program. The byte stream that leads there is a connection, which breaks with any part of its way.
 """
 
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any, NamedTuple, Protocol
 
 from koalapy.engine import Engine
-from koalapy.model.change import Change
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.commands import JoinCluster, LeaveCluster
-from koalapy.model.errors import TransientError
-from koalapy.model.identity import Tag, tag_of
+from koalapy.model.commands import ExamineNodes, LeaseHint
+from koalapy.model.errors import Reason, TransientError
+from koalapy.model.events import LeaseExamined
+from koalapy.model.identity import JobId, Tag, tag_of
 from koalapy.model.lease import LeasedCluster, lease_of_cluster
 from koalapy.model.states import LeaseState
 from koalapy.model.units import MILLISECOND, SECOND, Duration
-from koalapy.views.leases import lease_upkeep
 from koalapy.world.cluster.cluster import ClusterPlan, SimCluster, config_of
 from koalapy.world.koalad.host import SimKoalad, lease_settings
 from koalapy.world.network import End
 from koalapy.world.program_log import LogEntry
+from koalapy.world.random_streams import between
 from koalapy.world.world import World
 
-_SOON, _LOOK, _RARELY = Duration(10 * MILLISECOND), Duration(2 * SECOND), Duration(20 * SECOND)
+_EXAMINING = Duration(100 * MILLISECOND), Duration(3 * SECOND)
+_NO_ISOLATION = 0.15  # of all examinations find that
 _POLL_S = 10.0
 _RUNS = (LeaseState.BOUND, LeaseState.CLOSING)
 
@@ -52,13 +54,15 @@ class Use(NamedTuple):
 class SimLeases:
     """The leases of all sites. `insides`: the clusters inside pilots that their borrowers have reached so far.
 
-    `uses`: by pilot the clusters of borrowers that have reached its inside, in order.
+    `uses`: by pilot the clusters of borrowers that have reached its inside, in order. `examined`: the sites and pilots
+    whose nodes were found to isolate programs.
     """
 
-    def __init__(self, worlds: Mapping[str, World], network: Reaches) -> None:
+    def __init__(self, worlds: Mapping[str, World], network: Reaches, rng: Random) -> None:
         self.insides: dict[Held, SimCluster] = {}
         self.uses: dict[Held, list[Use]] = {}
-        self._worlds, self._network = worlds, network
+        self.examined: set[tuple[str, JobId]] = set()
+        self._worlds, self._network, self._rng = worlds, network, rng
         for name, world in worlds.items():
             world.program_log.subscribe(self._ender(name))
 
@@ -82,6 +86,28 @@ class SimLeases:
                 return self._pilot(lender, lease.job)
             site, found = lender, lease.beyond
         return None
+
+    def examiner(self, site: str) -> Callable[[LeaseHint], None]:
+        """Return how koalad of this site has leases examined. In this world none may write too much."""
+        return lambda hint: self._examine(site, hint) if isinstance(hint, ExamineNodes) else None
+
+    def _examine(self, site: str, hint: ExamineNodes) -> None:
+        """Examine the nodes of a lease, which takes a while. Without a way to them there is no answer."""
+        world = self._worlds[site]
+        assert world.koalad.process is not None, "its koalad has just given the hint"
+
+        def examined() -> None:
+            engine = _working(world.koalad)
+            lease = None if engine is None else engine.core.leases.lent.get((hint.neighbour, hint.lease))
+            if lease is None or lease.job is None or self._pilot(site, lease.job) is None:
+                return
+            isolates = self._rng.random() >= _NO_ISOLATION
+            if isolates:
+                self.examined.add((site, lease.job))
+            reason = None if isolates else Reason("no_isolation", "cluster", "Its nodes isolate nothing.", "")
+            world.koalad.request(LeaseExamined(neighbour=hint.neighbour, lease=hint.lease, reason=reason))
+
+        world.koalad.process.after(between(self._rng, *_EXAMINING), examined)
 
     def _pilot(self, site: str, job: Any) -> Held | None:
         world = self._worlds[site]
@@ -147,39 +173,6 @@ class LeaseWay:
 
     def config(self) -> Mapping[str, Any]:
         return config_of(plan_of(self.name, 1))
-
-
-class LeaseUpkeep:
-    """The upkeep of one site's leases: each borrowed one joins the grid while it is bound, and leaves it when it ends.
-
-    As `koalapy.runtime.leases` does it, after each commit that concerns a lease.
-    """
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._planned = world.agenda.after(_RARELY, self._look)
-
-    def committed(self, change: Change) -> None:
-        """Look after the leases soon if one may have changed."""
-        if change.leases:
-            self._look_after(_SOON)
-
-    def _look_after(self, delay: Duration) -> None:
-        self._world.agenda.cancel(self._planned)
-        self._planned = self._world.agenda.after(delay, self._look)
-
-    def _look(self) -> None:
-        koalad = self._world.koalad
-        engine = koalad.engine
-        if engine is None or not koalad.takes_requests:
-            return self._look_after(_LOOK)
-        joined = [name for name in koalad.grid.names if lease_of_cluster(name) is not None]
-        due = lease_upkeep(engine, joined)
-        for name in due.leave:
-            koalad.grid.carry_out(LeaveCluster(name))
-        for each in due.join:
-            koalad.grid.carry_out(JoinCluster(each))
-        return self._look_after(_LOOK if joined or due.join else _RARELY)
 
 
 def plan_of(cluster: str, processors: int) -> ClusterPlan:

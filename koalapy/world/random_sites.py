@@ -7,6 +7,7 @@ from random import Random
 from koalapy.model.cluster import ClusterSettings, Scavenge
 from koalapy.model.lease import Borrow, Delegation, Lend
 from koalapy.model.neighbour import Relation
+from koalapy.model.request import Isolate
 from koalapy.model.settings import Settings
 from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.world.random_streams import stream
@@ -17,6 +18,7 @@ MOST = 5
 _NAMES = ("amsterdam", "berlin", "cordoba", "delft", "evora")
 _WIDE = 0.4  # of all sites have a cluster of large nodes
 _PASS_ON, _STRANGERS = 0.7, 0.8
+_ISOLATION = 0.3  # of all sites lend nodes that isolate programs
 _RING = 0.5  # of all pairs of siblings are neighbours
 _ONE_DIALS = 0.3
 _NEAR = 0.5  # of all neighbours' nodes are reached
@@ -38,7 +40,8 @@ def draw_sites(seed: int, rng: Random, count: int) -> SimSites:
     wide[rng.randrange(count)] = True
     settings = {name: _settings(rng, name, pairs, wide[at]) for at, name in enumerate(names)}
     near = _with_networks(stream(seed, "sites/networks"), settings)
-    return SimSites(seed, _with_sweeps(stream(seed, "sites/sweeps"), near), pairs)
+    settings = _with_isolation(stream(seed, "sites/isolation"), _with_sweeps(stream(seed, "sites/sweeps"), near))
+    return SimSites(seed, settings, pairs)
 
 
 def _pair(rng: Random, one: str, other: str, relation: Relation) -> SitePair:
@@ -83,6 +86,15 @@ def _with_sweeps(rng: Random, settings: Mapping[str, Settings]) -> dict[str, Set
         if rng.random() < _SWEEPS and each.borrow is not None:
             clusters = tuple([replace(cluster, scavenge=Scavenge()) for cluster in each.clusters])
             found[name] = replace(each, clusters=clusters, borrow=replace(each.borrow, sweeps=True))
+    return found
+
+
+def _with_isolation(rng: Random, settings: Mapping[str, Settings]) -> dict[str, Settings]:
+    """Draw which sites lend only nodes that isolate programs, from a stream of their own."""
+    found = dict(settings)
+    for name, each in settings.items():
+        if rng.random() < _ISOLATION and each.lend is not None:
+            found[name] = replace(each, lend=replace(each.lend, isolate=Isolate.AUTO))
     return found
 
 

@@ -11,7 +11,7 @@ from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.world.agenda import Agenda
 from koalapy.world.koalad.host import Site
 from koalapy.world.koalad.site_link import Neighbourhood
-from koalapy.world.leases import LeaseUpkeep, SimLeases
+from koalapy.world.leases import SimLeases
 from koalapy.world.network import End
 from koalapy.world.random_streams import stream
 from koalapy.world.site_network import SiteNetwork
@@ -40,13 +40,14 @@ class SimSites:
             name: World(seeds.getrandbits(32), memory_store(InstanceId(f"s{number}m00")), each, self.agenda)
             for number, (name, each) in enumerate(settings.items(), 1)
         }
-        self.leases = SimLeases(self.worlds, self.network)
+        self.leases = SimLeases(self.worlds, self.network, stream(seed, "sites/examinations"))
         self.forged = Counter[tuple[str, str]]()  # ends of leases that never were, by site and the neighbour that lies
         self.network.on_cut(self.leases.follow_ways)
         for name, world in self.worlds.items():
             self.network.listeners[name] = _Door(world)
-            upkeep = LeaseUpkeep(world)
-            world.koalad.site = Site(hood=self._hood(name), way=self.leases.way(name), committed=upkeep.committed)
+            world.koalad.site = Site(
+                hood=self._hood(name), way=self.leases.way(name), examine=self.leases.examiner(name)
+            )
 
     def _hood(self, name: str) -> Neighbourhood:
         relations, dials = {}, set()

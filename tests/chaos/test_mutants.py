@@ -87,13 +87,14 @@ from koalapy.link.session import SessionMachine
 from koalapy.model import notification
 from koalapy.model import records as model_records
 from koalapy.model.attempt import Attempt
-from koalapy.model.commands import CollectOutput
+from koalapy.model.commands import CollectOutput, LeaveCluster
 from koalapy.model.events import ClusterLeft, ClusterMeasured, LeaseEnded
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Outcome
 from koalapy.model.lease import BorrowedLease, lease_of_cluster
 from koalapy.model.matching import Verdict
 from koalapy.model.parameters import ResultBatch
+from koalapy.model.records import Records
 from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Preempt, PreemptBy, Settings
 from koalapy.model.states import AttemptState, JobState, LeaseState
@@ -106,8 +107,6 @@ from koalapy.scheduler.blocked_ahead import BlockedAhead
 from koalapy.sites import accounts, borrowing, lending, requests
 from koalapy.store.memory import MemoryStore
 from koalapy.views import pilots as pilot_views
-from koalapy.views.leases import lease_upkeep
-from koalapy.world import leases as world_leases
 from koalapy.world import world as worlds
 from koalapy.world.koalad import host
 from koalapy.world.koalad.host import SimKoalad
@@ -858,8 +857,17 @@ def _one_pilot_holds_two_leases() -> Any:
 
 
 def _the_cluster_of_a_lease_never_leaves() -> Any:
-    upkeep = lease_upkeep
-    return patch.object(world_leases, "lease_upkeep", lambda engine, joined: replace(upkeep(engine, joined), leave=()))
+    hint = Records.hint
+
+    def hinted(self: Records, given: Any) -> None:
+        if not isinstance(given, LeaveCluster) or lease_of_cluster(given.name) is None:
+            hint(self, given)
+
+    return patch.object(Records, "hint", hinted)
+
+
+def _a_lease_is_offered_before_its_examination() -> Any:
+    return patch.object(lending, "must_be_examined", lambda job: False)
 
 
 def _a_returned_lease_costs_its_borrower_nothing() -> Any:
@@ -1439,6 +1447,9 @@ MUTANTS = (
         {"pilot_killed": 6},
         {"submit_sweep": 20, "end_lease": 6},
         sites=2,
+    ),
+    Mutant(
+        "a lease is offered before its examination", _a_lease_is_offered_before_its_examination, (P.EXAMINED,), sites=3
     ),
     Mutant("requests are not remembered", _requests_are_not_remembered, (P.SERVED,), UNSERVED, sites=5),
     Mutant(

@@ -8,7 +8,7 @@ from koalapy_adapters.messages import from_json
 from koalapy.link.neighbour import _body, _event
 from koalapy.link.site_messages import BODIES, site_to_json
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.commands import Command, NeighbourCommand, ReportFree
+from koalapy.model.commands import Command, JoinCluster, LeaveCluster, NeighbourCommand, ReportFree
 from koalapy.model.events import (
     ClusterConnected,
     ClusterJoined,
@@ -18,10 +18,10 @@ from koalapy.model.events import (
     NeighbourLost,
 )
 from koalapy.model.identity import JobId
-from koalapy.model.lease import Lease
+from koalapy.model.lease import Lease, LeasedCluster
 from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.model.units import SECOND, Duration
-from koalapy.views.leases import lease_upkeep, leases, why_not_borrowed
+from koalapy.views.leases import leases, why_not_borrowed
 
 BORROWER, LENDER = {"alpha": 16}, {"big": 64, "small": 8}
 
@@ -60,13 +60,15 @@ class Site(Play):
 
     def follow(self) -> None:
         """Let leases join and leave the grid, as koalad does; those that join are reached and measured."""
-        joined = [each for each in self.sizes if "~" in each]
-        due = lease_upkeep(self.engine, joined)
-        for name in due.leave:
-            del self.sizes[name]
-            self.apply(ClusterLeft(name=name))
-        for lease in due.join:
-            name = lease.name
+        hints = {each.name: each for each in self.hints if isinstance(each, JoinCluster | LeaveCluster)}
+        self.hints = [each for each in self.hints if not isinstance(each, JoinCluster | LeaveCluster)]
+        for name, hint in hints.items():
+            if isinstance(hint, LeaveCluster):
+                if self.sizes.pop(name, None) is not None:
+                    self.apply(ClusterLeft(name=name))
+                continue
+            lease = hint.held
+            assert isinstance(lease, LeasedCluster)
             self.sizes[name] = self.engine.core.leases.borrowed[lease.lender, lease.number].processors
             settings = ClusterSettings(name=name, batch="allocation", network=lease.network, isolation=lease.isolation)
             self.apply(ClusterJoined(settings=settings))

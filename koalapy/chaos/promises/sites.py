@@ -13,6 +13,7 @@ from koalapy.model.identity import AttemptId, JobId, attempt_of
 from koalapy.model.job import Job, Outcome
 from koalapy.model.lease import BorrowedLease, Lease, LeaseId, LentLease, Origin, lease_of_cluster
 from koalapy.model.neighbour import Neighbour
+from koalapy.model.request import Isolate
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState, LeaseState
 from koalapy.store.contract import Store
@@ -124,6 +125,7 @@ class Leases:
             if isinstance(lease, LentLease):
                 self._check_served(site, lease)
                 self._check_holder(site, lease)
+                self._check_examined(site, lease)
             elif lease.state.over:
                 self._check_nothing_runs(Use(site, lease.cluster))
         if change.leases:
@@ -188,6 +190,14 @@ class Leases:
             holder = self._holders.setdefault((site, lease.job), lease.id)
             words = "pilot", lease.job, "of", site, "holds the leases", holder, "and", lease.id
             promise(holder == lease.id, Promise.POOL, *words)
+
+    def _check_examined(self, site: str, lease: LentLease) -> None:
+        """Check that the nodes of a lease that is bound were found to isolate programs, if its pilot must."""
+        engine = self._sites.worlds[site].koalad.engine
+        job = None if engine is None or lease.job is None else engine.records.jobs.get(lease.job)
+        if lease.state.bound and _isolates(job):
+            examined = (site, lease.job) in self._sites.leases.examined
+            promise(examined, Promise.EXAMINED, site, "offers", lease.id, "on nodes that nobody has examined")
 
     def _check_gone(self, site: str, lease: Lease) -> None:
         if isinstance(lease, BorrowedLease):
@@ -280,6 +290,11 @@ def _is_unsuited(attempt: Attempt, reason: Reason) -> bool:
     """Return whether the reason is that the cluster of the attempt, which names none, has not got its program."""
     here = reason.message.startswith(f"{attempt.cluster}: ") and AT_HOME in reason.message
     return here and attempt.request.cluster is None and not attempt.request.optional
+
+
+def _isolates(job: Job | None) -> bool:
+    """Return whether programs must be isolated on the pilot of a lease."""
+    return job is not None and job.request.pilot is not None and job.request.pilot.isolate is not Isolate.NONE
 
 
 def _is_given_back(lease: BorrowedLease) -> bool:

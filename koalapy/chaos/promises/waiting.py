@@ -11,6 +11,7 @@ from koalapy.chaos.violation import Promise, promise
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change
 from koalapy.model.identity import AttemptId, JobId
+from koalapy.model.isolated import beyond_isolation, needs_terminal
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, WhenBusy
 from koalapy.model.settings import Settings
@@ -69,9 +70,13 @@ class Waiting:
         usable = {name: seen for name, seen in decided.usable.items() if name not in doubtful}
         idle = {name: _idle(seen, launchers) for name, seen in usable.items()}
         queues = {name: backlog.left(seen, decided) for name, seen in usable.items()}
+        isolating = {name for name, seen in usable.items() if seen.settings.isolation is not None}
         first: Job | None = None
         for job in sorted(self._jobs.values(), key=lambda job: (job.request.priority, job.position)):
-            left = {name: count for name, count in idle.items() if not _excluded(job, name, decided.at)}
+            shut = set() if _may_be_isolated(job) else isolating
+            left = {
+                name: count for name, count in idle.items() if name not in shut and not _excluded(job, name, decided.at)
+            }
             if not is_matched(job) and (
                 self._fits_on(job, left, decided) or self._may_queue(job, left, queues, decided)
             ):
@@ -110,6 +115,11 @@ class Waiting:
             if _placeable([*named, *free], there, decided.processors.taken, apart):
                 return True
         return False
+
+
+def _may_be_isolated(job: Job) -> bool:
+    """Return whether all programs of the job can run isolated."""
+    return not (needs_terminal(job.request) or any(map(beyond_isolation, job.request.components)))
 
 
 def _leases_of_sweeps(decided: Decided) -> set[str]:

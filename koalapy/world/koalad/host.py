@@ -11,7 +11,7 @@ from koalapy.link.session import LinkStatus
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings, Scavenge
-from koalapy.model.commands import CollectOutput, GridHint
+from koalapy.model.commands import CollectOutput, GridHint, LeaseHint
 from koalapy.model.errors import Reason
 from koalapy.model.events import Event, OutputCollected, WorkSubmitted
 from koalapy.model.identity import AttemptId, JobId, tag_of
@@ -25,9 +25,9 @@ from koalapy.model.states import AttemptState
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scheduler.schedule import Policies
+from koalapy.sites.joining import leases_held
 from koalapy.store.contract import Store
 from koalapy.store.errors import StoreError, StoreFull
-from koalapy.views.leases import leases_held
 from koalapy.views.pilots import clusters_held
 from koalapy.world.agenda import Agenda
 from koalapy.world.koalad.file_operations import Collecting
@@ -109,12 +109,12 @@ class Installation:
 class Site:
     """The surroundings of a koalad that is a site: its neighbours, and the way to the cluster of a lease.
 
-    `committed` is called after each commit.
+    `examine` begins to carry out a hint on a lease, and returns at once.
     """
 
     hood: Neighbourhood
     way: Callable[[str], Outside]
-    committed: Callable[[Change], None]
+    examine: Callable[[LeaseHint], None]
 
 
 class SimKoalad:
@@ -252,12 +252,15 @@ class SimKoalad:
 
     def committed(self, change: Change) -> None:
         """Note a commit of koalad."""
-        if self.site is not None:
-            self.site.committed(change)
 
     def change_grid(self, hint: GridHint) -> None:
         """Begin to carry out a hint; returns at once."""
         self.grid.carry_out(hint)
+
+    def examine(self, hint: LeaseHint) -> None:
+        """Begin to carry out a hint on a lease; returns at once."""
+        if self.site is not None:
+            self.site.examine(hint)
 
     def held_settings(self, held: PilotCluster | LeasedCluster) -> ClusterSettings | None:
         """Return the settings of the cluster of a pilot or lease; None before the processors of a pilot are there."""

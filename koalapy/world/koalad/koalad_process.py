@@ -20,6 +20,7 @@ from koalapy.model.commands import (
     CompareAds,
     GridHint,
     Hint,
+    LeaseHint,
     NeighbourCommand,
     NotificationCommand,
 )
@@ -117,6 +118,10 @@ class Host(Protocol):
 
     def change_grid(self, hint: GridHint) -> None:
         """Begin to carry out a hint; returns at once."""
+        ...
+
+    def examine(self, hint: LeaseHint) -> None:
+        """Begin to carry out a hint on a lease; returns at once."""
         ...
 
 
@@ -348,6 +353,8 @@ class KoaladProcess:
             self.after(between(self._matchmaker_rng, *_COMPARING), lambda: self.deliver(compared(hint)))
         elif isinstance(hint, GridHint):
             self._host.change_grid(hint)
+        elif isinstance(hint, LeaseHint):
+            self._host.examine(hint)
         elif hint.cluster in self.links:
             self.links[hint.cluster].hint(hint)
 

@@ -12,6 +12,7 @@ from koalapy.model.commands import (
     CancelRequest,
     DelegateRequest,
     EndLease,
+    ExamineNodes,
     ForgetAttempt,
     OfferLease,
     RejectRequest,
@@ -36,7 +37,6 @@ from koalapy.model.states import JobState, LeaseState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.sites.lending import BINDING
 from koalapy.sites.requests import ANSWER_WITHIN
-from koalapy.views.leases import lease_upkeep
 
 BORROW = Borrow(after=Duration(0), idle=MINUTE, again=MINUTE)
 
@@ -324,14 +324,17 @@ def test_an_isolated_lease_is_offered_once_its_nodes_are_known_to_isolate() -> N
     terms = pair.lyon.job(pair.pilot).request.pilot
     assert terms is not None
     assert (terms.isolate, terms.visible) == (Isolate.AUTO, ("/opt",))
-    assert lease_upkeep(pair.lyon.engine, []).examine == ()
+    assert not pair.lyon.hints
     pair.lyon.run(pair.pilot)
+    assert pair.lyon.hints == [ExamineNodes("delft", 1)]
     assert pair.let_pass(Duration(10 * SECOND)) == []
-    assert lease_upkeep(pair.lyon.engine, []).examine == (("delft", 1),)
+    assert set(pair.lyon.hints) == {ExamineNodes("delft", 1)}
+    assert len(pair.lyon.hints) == 3  # it is repeated while nobody answers
+    pair.lyon.hints.clear()
     for _ in range(2):
         pair.lyon.apply(LeaseExamined(neighbour="delft", lease=1))
     assert [type(each) for each in pair.exchange()] == [OfferLease]
-    assert lease_upkeep(pair.lyon.engine, []).examine == ()
+    assert not pair.lyon.hints
     pair.delft.follow()
     assert "lyon~1" in pair.delft.sizes
 
