@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from koalapy import __version__, answers
+from koalapy import __version__
+from koalapy.answers import errors as answers
 from koalapy.api.clusters import GridCalls, add_clusters
 from koalapy.api.errors import BodyLimit, add_errors
 from koalapy.api.files import add_files

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
-from koalapy import answers
+from koalapy.answers import jobs as answers
 from koalapy.api.bodies import LONGEST_WAIT_S, FetchBody, FollowBody, Timeout
 from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.identity import JobId

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Query
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from koalapy import answers
+from koalapy.answers import jobs as answers
 from koalapy.api.streaming import BODY, FRAMES, ApiStream, StreamAnswer
 from koalapy.model.identity import JobId
 from koalapy.runtime.service import Service

@@ -9,7 +9,17 @@ from typing import Annotated
 from fastapi import FastAPI, Query
 from fastapi.concurrency import run_in_threadpool
 
-from koalapy import answers
+from koalapy.answers.clusters import MatchAnswer
+from koalapy.answers.jobs import (
+    ChangedAnswer,
+    CheckAnswer,
+    ExplainAnswer,
+    JobAnswer,
+    JobsAnswer,
+    SubmitAnswer,
+    SubmitsAnswer,
+    TreeAnswer,
+)
 from koalapy.api.bodies import LONGEST_WAIT_S, Again, CancelBody, CancelIds, Ids, JobText, JobTexts, Timeout
 from koalapy.api.koalad import Facts
 from koalapy.languages.mapping import job_mapping
@@ -38,14 +48,14 @@ def add_jobs(app: FastAPI, service: Service, read: Reader, facts: Facts, owner: 
 
 def _add_submission(app: FastAPI, service: Service, read: Reader, facts: Facts, owner: str) -> None:
     @app.post("/v1/jobs")
-    def submit(body: JobText) -> answers.SubmitAnswer:
+    def submit(body: JobText) -> SubmitAnswer:
         """Accept a job or a flow. A repeated request with the same key returns the same job."""
         _must_accept_jobs(facts)
         begun = time.perf_counter()
         return _submitted(service.submit(read(body), owner, body.key), begun)
 
     @app.post("/v1/jobs/{job}/resubmit")
-    def resubmit(job: JobId, body: Again) -> answers.SubmitAnswer:
+    def resubmit(job: JobId, body: Again) -> SubmitAnswer:
         """Accept the same job again, or what failed of a sweep or a flow. The key works as in a submission."""
         _must_accept_jobs(facts)
         begun = time.perf_counter()
@@ -59,18 +69,18 @@ def _add_submission(app: FastAPI, service: Service, read: Reader, facts: Facts, 
         return _submitted(service.submit(request, owner, body.key), begun)
 
     @app.post("/v1/jobs/batch")
-    def submit_many(body: JobTexts) -> answers.SubmitsAnswer:
+    def submit_many(body: JobTexts) -> SubmitsAnswer:
         """Accept all of these jobs or none, in one commit. The keys work as in a submission."""
         _must_accept_jobs(facts)
         return {"schema": "koala.submits/1", "ids": [*service.submit_many(_read_all(body.jobs, read), owner)]}
 
     @app.post("/v1/jobs/check")
-    def check(body: JobTexts) -> answers.CheckAnswer:
+    def check(body: JobTexts) -> CheckAnswer:
         """Show the jobs as koalad understands them, and whether they can ever fit. Nothing is submitted."""
         return checking.answer(service.check([request for request, _ in _read_all(body.jobs, read)]))
 
     @app.post("/v1/match")
-    def match(body: JobText) -> answers.MatchAnswer:
+    def match(body: JobText) -> MatchAnswer:
         """List the clusters and groups of clusters that the job fits on now. Nothing is submitted."""
         request = read(body)
         return matching.answer(request, *service.match(request))
@@ -84,7 +94,7 @@ def _add_queries(app: FastAPI, service: Service) -> None:
         label: Annotated[list[str] | None, Query(description="KEY, or KEY=VALUE; a job has all of them")] = None,
         flow: Annotated[int | None, Query(description="id of a flow, whose jobs are wanted")] = None,
         parts: Annotated[bool, Query(description="false: without the jobs of flows")] = True,
-    ) -> answers.JobsAnswer:
+    ) -> JobsAnswer:
         """List jobs by id, final ones included; `state`, `id`, `label`, `flow` and `parts` select among them."""
         wanted = [wanted_label(each) for each in label or ()]
         if flow is not None:
@@ -97,14 +107,14 @@ def _add_queries(app: FastAPI, service: Service) -> None:
         return views.jobs(found, service.transfers([each.id for each in found]))
 
     @app.get("/v1/wait")
-    async def wait(id: Annotated[list[int], Query()], timeout: Timeout = LONGEST_WAIT_S) -> answers.JobsAnswer:
+    async def wait(id: Annotated[list[int], Query()], timeout: Timeout = LONGEST_WAIT_S) -> JobsAnswer:
         """Return the jobs when all of them are final, or after `timeout` seconds in the states that they have then."""
         ids = [JobId(each) for each in id]
         await _until_final(service, ids, min(timeout, LONGEST_WAIT_S))
         return await run_in_threadpool(lambda: views.jobs(service.over(ids), service.transfers(ids)))
 
     @app.get("/v1/jobs/{job}")
-    def show(job: JobId) -> answers.JobAnswer:
+    def show(job: JobId) -> JobAnswer:
         """Show one job with its request and history."""
         transfers = service.transfers([job]).get(job, [])
         return views.job_with_history(service.work(job), service.history(job), transfers)
@@ -114,49 +124,49 @@ def _add_queries(app: FastAPI, service: Service) -> None:
         job: JobId,
         skip: Annotated[int, Query(ge=0, description="jobs to leave out before the first")] = 0,
         most: Annotated[int, Query(ge=0, le=1_000, description="jobs to list")] = 200,
-    ) -> answers.TreeAnswer:
+    ) -> TreeAnswer:
         """Show a part of the tree of a flow, in its order, and count all its jobs by state."""
         return flow_tree(job, service.jobs_of_flow(job), skip, most)
 
     @app.get("/v1/jobs/{job}/explain")
-    def explain(job: JobId) -> answers.ExplainAnswer:
+    def explain(job: JobId) -> ExplainAnswer:
         """Explain the state of a job, and list what each cluster lacks for it."""
         return service.explain(job)
 
 
 def _add_actions(app: FastAPI, service: Service) -> None:
     @app.post("/v1/jobs/{job}/cancel")
-    def cancel(job: JobId, body: CancelBody | None = None) -> answers.JobAnswer:
+    def cancel(job: JobId, body: CancelBody | None = None) -> JobAnswer:
         """Cancel a job: stop its programs, or remove it from the wait queue. Of a flow, all jobs are cancelled."""
         return views.job_with_history(service.cancel([job], body is not None and body.force).only())
 
     @app.post("/v1/jobs/{job}/hold")
-    def hold(job: JobId) -> answers.JobAnswer:
+    def hold(job: JobId) -> JobAnswer:
         """Keep a waiting job from being placed."""
         return views.job_with_history(service.hold([job]).only())
 
     @app.post("/v1/jobs/{job}/release")
-    def release(job: JobId) -> answers.JobAnswer:
+    def release(job: JobId) -> JobAnswer:
         """Allow a held job to be placed again."""
         return views.job_with_history(service.release([job]).only())
 
     @app.post("/v1/jobs/cancel")
-    def cancel_many(body: CancelIds) -> answers.ChangedAnswer:
+    def cancel_many(body: CancelIds) -> ChangedAnswer:
         """Cancel many jobs in one commit. `refused` lists the others, each with the reason."""
         return views.changed(service.cancel(body.ids, body.force))
 
     @app.post("/v1/jobs/hold")
-    def hold_many(body: Ids) -> answers.ChangedAnswer:
+    def hold_many(body: Ids) -> ChangedAnswer:
         """Hold many jobs in one commit."""
         return views.changed(service.hold(body.ids))
 
     @app.post("/v1/jobs/release")
-    def release_many(body: Ids) -> answers.ChangedAnswer:
+    def release_many(body: Ids) -> ChangedAnswer:
         """Allow many held jobs to be placed again, in one commit."""
         return views.changed(service.release(body.ids))
 
 
-def _submitted(job: JobId, begun: float) -> answers.SubmitAnswer:
+def _submitted(job: JobId, begun: float) -> SubmitAnswer:
     return {"schema": "koala.submit/1", "id": job, "accepted_s": round(time.perf_counter() - begun, 6)}
 
 

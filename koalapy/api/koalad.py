@@ -5,7 +5,24 @@ from collections.abc import Callable, Iterable
 
 from fastapi import FastAPI, Response
 
-from koalapy import __version__, answers
+from koalapy import __version__
+from koalapy.answers.clusters import Login
+from koalapy.answers.koalad import (
+    DiskAnswer,
+    DiskPlace,
+    DownAnswer,
+    JournalAnswer,
+    KoaladFacts,
+    MaintenanceAnswer,
+    MaintenanceRunAnswer,
+    MaintenanceTask,
+    Recovery,
+    StatusAnswer,
+    UnreadableAnswer,
+    UsageAnswer,
+)
+from koalapy.answers.koalad import MaintenanceRun as DescribedMaintenanceRun
+from koalapy.answers.sweeps import Runner as DescribedRunner
 from koalapy.api.bodies import MaintenanceBody, ShutdownBody
 from koalapy.journal.text import dump
 from koalapy.model.attempt import Attempt
@@ -24,7 +41,7 @@ from koalapy.views.status import pending_cancel, unreadable_troubles
 from koalapy.views.status import unreadable as unreadable_answer
 from koalapy.views.sweeps import runners_at_work
 
-Facts = Callable[[], answers.KoaladFacts]
+Facts = Callable[[], KoaladFacts]
 _FIRST_TAGS = 5
 
 
@@ -34,7 +51,7 @@ def add_koalad(
     """Add the endpoints of koalad itself. `shutdown(cancel)` ends it, after it has cancelled all jobs if `cancel`."""
 
     @app.get("/v1/status")
-    def status() -> answers.StatusAnswer:
+    def status() -> StatusAnswer:
         """Report koalad's state, its troubles, its pending cancels, and what it recovered at its start."""
         known = facts()
         troubles = _troubles(service.trouble()) + service.restored() + service.ids_used()
@@ -53,7 +70,7 @@ def add_koalad(
         )
 
     @app.post("/v1/shutdown")
-    def down(body: ShutdownBody | None = None) -> answers.DownAnswer:
+    def down(body: ShutdownBody | None = None) -> DownAnswer:
         """End koalad. Jobs run on, unless they are to be cancelled first."""
         cancel = body is not None and body.cancel
         shutdown(cancel)
@@ -64,38 +81,38 @@ def add_koalad(
 
 
 def _add_records(app: FastAPI, service: Service) -> None:
-    @app.get("/v1/journal", responses={200: {"model": answers.JournalAnswer}})
+    @app.get("/v1/journal", responses={200: {"model": JournalAnswer}})
     def journal() -> Response:
         """Return the last batches of events and koalad's decisions, without secrets. Both can be replayed."""
         text = json.dumps(dump(service.journal(), __version__))
         return Response(text, media_type="application/json")
 
     @app.get("/v1/unreadable")
-    def unreadable() -> answers.UnreadableAnswer:
+    def unreadable() -> UnreadableAnswer:
         """List records of the store that koalad failed to read since its start."""
         return unreadable_answer(service.unreadable())
 
     @app.get("/v1/usage")
-    def usage(by: By = By.USER, since: str | None = None, until: str | None = None) -> answers.UsageAnswer:
+    def usage(by: By = By.USER, since: str | None = None, until: str | None = None) -> UsageAnswer:
         """Sum the processor-seconds of batch jobs, within [since, until) if given (RFC 3339)."""
         start, end = parse_bound(since), parse_bound(until)
         charged = service.charges(start, end) if by is By.SITE else {}
         return usage_view.answer(service.usage(by, start, end), by, start, end, charged)
 
     @app.get("/v1/disk")
-    def disk() -> answers.DiskAnswer:
+    def disk() -> DiskAnswer:
         """Count the disk space that koalapy uses on the clusters and on koalad's host, in a minute at most."""
         return disk_answer(service.disk.count())
 
 
 def _add_maintenance(app: FastAPI, runner: Runner) -> None:
     @app.get("/v1/maintenance")
-    def maintenance() -> answers.MaintenanceAnswer:
+    def maintenance() -> MaintenanceAnswer:
         """List the tasks of the grid file with their next and last runs."""
         return {"schema": "koala.maintenance/1", "tasks": [_task(each) for each in runner.entries()]}
 
     @app.post("/v1/maintenance/{name}/run")
-    def run(name: str, body: MaintenanceBody | None = None) -> answers.MaintenanceRunAnswer:
+    def run(name: str, body: MaintenanceBody | None = None) -> MaintenanceRunAnswer:
         """Run a task now. The answer comes when it is done."""
         wanted = body or MaintenanceBody()
         done = runner.run(name, wanted.dry_run, wanted.options)
@@ -103,14 +120,14 @@ def _add_maintenance(app: FastAPI, runner: Runner) -> None:
 
 
 def status_answer(
-    facts: answers.KoaladFacts,
+    facts: KoaladFacts,
     pending_cancels: Iterable[Attempt],
     trouble: Iterable[str],
-    recovered: answers.Recovery,
+    recovered: Recovery,
     surveys: Iterable[Survey] = (),
-    logins_required: Iterable[answers.Login] = (),
-    runners: Iterable[answers.Runner] = (),
-) -> answers.StatusAnswer:
+    logins_required: Iterable[Login] = (),
+    runners: Iterable[DescribedRunner] = (),
+) -> StatusAnswer:
     """Answer with the state of koalad.
 
     `surveys`: the last survey of each cluster. `logins_required`: logins that need a person.
@@ -134,7 +151,7 @@ def status_answer(
     }
 
 
-def _task(each: Entry) -> answers.MaintenanceTask:
+def _task(each: Entry) -> MaintenanceTask:
     return {
         "name": each.entry.called,
         "task": each.entry.task,
@@ -144,7 +161,7 @@ def _task(each: Entry) -> answers.MaintenanceTask:
     }
 
 
-def _run(run: MaintenanceRun) -> answers.MaintenanceRun:
+def _run(run: MaintenanceRun) -> DescribedMaintenanceRun:
     return {
         "name": run.name,
         "task": run.task,
@@ -155,12 +172,12 @@ def _run(run: MaintenanceRun) -> answers.MaintenanceRun:
     }
 
 
-def disk_answer(found: Iterable[Taken]) -> answers.DiskAnswer:
+def disk_answer(found: Iterable[Taken]) -> DiskAnswer:
     """Answer with the disk space in each place."""
     return {"schema": "koala.disk/1", "places": [_place(each) for each in found]}
 
 
-def _place(taken: Taken) -> answers.DiskPlace:
+def _place(taken: Taken) -> DiskPlace:
     return {
         "place": taken.place,
         "here": taken.is_here,

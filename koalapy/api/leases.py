@@ -2,7 +2,7 @@
 
 from fastapi import FastAPI
 
-from koalapy import answers
+from koalapy.answers import leases as answers
 from koalapy.api.bodies import EndLeaseBody
 from koalapy.api.koalad import parse_bound
 from koalapy.runtime.leases import Leases

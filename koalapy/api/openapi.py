@@ -10,9 +10,10 @@ from fastapi.routing import APIRoute
 from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import get_original_bases, get_type_hints, is_typeddict
 
-from koalapy import answers
+from koalapy.answers import clusters, errors, jobs, koalad, leases, pilots, sites, sweeps
 
-_WITH_FURTHER_FIELDS = (answers.JobEvent,)
+_MODULES = (clusters, errors, jobs, koalad, leases, pilots, sites, sweeps)
+_WITH_FURTHER_FIELDS = (jobs.JobEvent,)
 
 
 class AnswerApp(FastAPI):
@@ -67,7 +68,7 @@ _BUILDING = threading.Lock()  # Python 3.11 cannot parse sources for docstrings 
 def _inherit_descriptions(schema: dict[str, Any], model: Any) -> None:
     """Copy the descriptions of fields from the types that a type extends."""
     for base in get_original_bases(model):
-        if base in _TYPES:
+        if base in TYPES:
             for name, field in TypeAdapter(base).json_schema()["properties"].items():
                 if "description" in field:
                     schema["properties"][name].setdefault("description", field["description"])
@@ -81,9 +82,9 @@ def _configure(model: Any) -> None:
     )
 
 
-_TYPES = [each for each in map(vars(answers).__getitem__, answers.__all__) if is_typeddict(each)]
-for _model in _TYPES:
+TYPES = list({id(each): each for module in _MODULES for each in vars(module).values() if is_typeddict(each)}.values())
+for _model in TYPES:
     _configure(_model)
 ANSWERS: dict[str, Any] = {
-    get_args(hints["schema"])[0]: each for each in _TYPES if "schema" in (hints := get_type_hints(each))
+    get_args(hints["schema"])[0]: each for each in TYPES if "schema" in (hints := get_type_hints(each))
 }

@@ -2,7 +2,7 @@
 
 from fastapi import FastAPI
 
-from koalapy import answers
+from koalapy.answers import pilots as answers
 from koalapy.api.bodies import ClosePilotBody, PilotBody
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import FastAPI, Query
 
-from koalapy import answers
+from koalapy.answers.koalad import KoaladFacts
+from koalapy.answers.sites import (
+    LineAnswer,
+    LinesAnswer,
+    NeighbourSite,
+    Requests,
+    SiteCheckAnswer,
+    SiteLine,
+    SitesAnswer,
+)
 from koalapy.api.bodies import JoinBody
 from koalapy.config.site import Invitation
 from koalapy.model.errors import RequestError
@@ -18,7 +27,7 @@ if TYPE_CHECKING:
     from koalapy.runtime.sites.links import NeighbourState
     from koalapy.runtime.sites.streams import Measured
 
-Facts = Callable[[], answers.KoaladFacts]
+Facts = Callable[[], KoaladFacts]
 
 
 def add_sites(app: FastAPI, changes: "SiteChanges | None", facts: Facts) -> None:
@@ -32,38 +41,38 @@ def add_sites(app: FastAPI, changes: "SiteChanges | None", facts: Facts) -> None
         return changes
 
     @app.get("/v1/sites")
-    def sites() -> answers.SitesAnswer:
+    def sites() -> SitesAnswer:
         """List the neighbours, and the connections that were refused."""
         return _sites(own())
 
     @app.get("/v1/sites/invitation")
-    def invitation(neighbour: str, relation: Relation = Relation.SIBLING, url: str | None = None) -> answers.LineAnswer:
+    def invitation(neighbour: str, relation: Relation = Relation.SIBLING, url: str | None = None) -> LineAnswer:
         """Make the line with which a site joins this one. `relation`: what it is to this site."""
         return _line_answer(own().invitation(neighbour, relation, url))
 
     @app.post("/v1/sites/neighbours")
-    def join(body: JoinBody) -> answers.LineAnswer:
+    def join(body: JoinBody) -> LineAnswer:
         """Make a site a neighbour by its line, and return the line to answer with. It is kept over restarts."""
         return _line_answer(own().join(body.line, body.replace))
 
     @app.delete("/v1/sites/neighbours/{neighbour}")
-    def remove(neighbour: str) -> answers.SitesAnswer:
+    def remove(neighbour: str) -> SitesAnswer:
         """End the link with a neighbour, and forget what is known of it."""
         own().remove(neighbour)
         return _sites(own())
 
     @app.post("/v1/sites/neighbours/{neighbour}/check")
-    def check(neighbour: str, size: Annotated[int, Query(ge=1, le=1 << 34)] = 16 << 20) -> answers.SiteCheckAnswer:
+    def check(neighbour: str, size: Annotated[int, Query(ge=1, le=1 << 34)] = 16 << 20) -> SiteCheckAnswer:
         """Send this many bytes to a connected neighbour, and measure the link."""
         return _site_check(neighbour, own().links.measure(neighbour, size))
 
     @app.post("/v1/sites/key")
-    def rotate() -> answers.LinesAnswer:
+    def rotate() -> LinesAnswer:
         """Replace this site's key, and return the line that each neighbour has to join then."""
         return {"schema": "koala.site_lines/1", "lines": [_line(each) for each in own().rotate()]}
 
 
-def _sites(changes: "SiteChanges") -> answers.SitesAnswer:
+def _sites(changes: "SiteChanges") -> SitesAnswer:
     links = changes.links
     identity = links.identity()
     expires_at = Instant(round(identity.certificate.not_valid_after_utc.timestamp()) * SECOND)
@@ -89,7 +98,7 @@ def _sites(changes: "SiteChanges") -> answers.SitesAnswer:
     }
 
 
-def _neighbour(found: "NeighbourState", of_file: bool) -> answers.NeighbourSite:
+def _neighbour(found: "NeighbourState", of_file: bool) -> NeighbourSite:
     record, status = found.record, found.status
     counts = LinkCounts() if record is None else record.counts
     return {
@@ -112,7 +121,7 @@ def _neighbour(found: "NeighbourState", of_file: bool) -> answers.NeighbourSite:
     }
 
 
-def _requests(found: RequestCounts) -> answers.Requests:
+def _requests(found: RequestCounts) -> Requests:
     return {
         "asked": found.asked,
         "granted": found.granted,
@@ -121,15 +130,15 @@ def _requests(found: RequestCounts) -> answers.Requests:
     }
 
 
-def _line_answer(invitation: Invitation) -> answers.LineAnswer:
+def _line_answer(invitation: Invitation) -> LineAnswer:
     return {"schema": "koala.site_line/1", "invitation": _line(invitation)}
 
 
-def _line(invitation: Invitation) -> answers.SiteLine:
+def _line(invitation: Invitation) -> SiteLine:
     return {"site": invitation.site, "neighbour": invitation.guest, "line": invitation.line}
 
 
-def _site_check(neighbour: str, found: "Measured") -> answers.SiteCheckAnswer:
+def _site_check(neighbour: str, found: "Measured") -> SiteCheckAnswer:
     return {
         "schema": "koala.site_check/1",
         "neighbour": neighbour,

@@ -9,7 +9,7 @@ from urllib.parse import unquote_to_bytes
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from koalapy import answers
+from koalapy.answers import koalad as answers
 from koalapy.api.bodies import ShutdownBody
 from koalapy.api.errors import add_errors, error_answer
 from koalapy.api.koalad import Facts, status_answer

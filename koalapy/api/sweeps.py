@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, cast
 from fastapi import FastAPI, Query
 from fastapi.responses import StreamingResponse
 
-from koalapy import answers
+from koalapy.answers import sweeps as answers
 from koalapy.model.identity import JobId
 from koalapy.model.states import JobState
 from koalapy.model.textfile.words import visible_json

@@ -14,7 +14,7 @@ from koalapy.model.errors import RequestError
 from koalapy.model.textfile.words import shown
 
 if TYPE_CHECKING:
-    from koalapy.answers import ClusterChangeAnswer
+    from koalapy.answers.clusters import ClusterChangeAnswer
 
 _LOOK_S = 1.0  # between looks at a cluster that is being drained
 

@@ -12,7 +12,7 @@ from koalapy.client import Grid
 from koalapy.model.units import SECOND, Instant
 
 if TYPE_CHECKING:
-    from koalapy.answers import EndedLease, Lease, LeasesAnswer
+    from koalapy.answers.leases import EndedLease, Lease, LeasesAnswer
 
 app = typer.Typer()
 leases = typer.Typer(

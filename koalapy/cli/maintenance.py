@@ -11,7 +11,7 @@ from koalapy.client import Grid
 from koalapy.model.errors import RequestError
 
 if TYPE_CHECKING:
-    from koalapy.answers import MaintenanceTask
+    from koalapy.answers.koalad import MaintenanceTask
 
 app = typer.Typer()
 maintenance = typer.Typer(

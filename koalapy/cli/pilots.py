@@ -15,7 +15,7 @@ from koalapy.model.intervals import Intervals
 from koalapy.model.request import Isolate
 
 if TYPE_CHECKING:
-    from koalapy.answers import Pilot
+    from koalapy.answers.pilots import Pilot
 
 app = typer.Typer()
 pilots = typer.Typer(

@@ -10,7 +10,7 @@ from koalapy.cli.output import FAILED, errors_reported, out, print_json
 from koalapy.client import Grid
 
 if TYPE_CHECKING:
-    from koalapy.answers import ChangedKey, ReloadAnswer
+    from koalapy.answers.clusters import ChangedKey, ReloadAnswer
 
 app = typer.Typer()
 

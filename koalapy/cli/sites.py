@@ -10,7 +10,7 @@ from koalapy.cli.times import shown
 from koalapy.client import Grid
 
 if TYPE_CHECKING:
-    from koalapy.answers import NeighbourSite, Requests, SiteLine, SitesAnswer
+    from koalapy.answers.sites import NeighbourSite, Requests, SiteLine, SitesAnswer
 
 app = typer.Typer()
 sites = typer.Typer(

@@ -23,7 +23,40 @@ from koalapy.common.locations import Locations
 from koalapy.model.errors import KoalaError, TransientError
 
 if TYPE_CHECKING:  # they need typing_extensions, whose import takes 10 ms
-    from koalapy import answers
+    from koalapy.answers.clusters import (
+        AdsAnswer,
+        CleanAnswer,
+        Cluster,
+        ClusterChangeAnswer,
+        Login,
+        MatchAnswer,
+        ReloadAnswer,
+        UnknownAnswer,
+    )
+    from koalapy.answers.jobs import (
+        ChangedAnswer,
+        CheckAnswer,
+        ExplainAnswer,
+        FetchAnswer,
+        Job,
+        JobAnswer,
+        SubmitAnswer,
+        TerminalAnswer,
+        TreeAnswer,
+    )
+    from koalapy.answers.koalad import (
+        DiskAnswer,
+        JournalAnswer,
+        MaintenanceAnswer,
+        MaintenanceRunAnswer,
+        StatusAnswer,
+        UnreadableAnswer,
+        UsageAnswer,
+    )
+    from koalapy.answers.leases import LeaseAnswer, LeasesAnswer
+    from koalapy.answers.pilots import Pilot, PilotAnswer
+    from koalapy.answers.sites import LineAnswer, LinesAnswer, SiteCheckAnswer, SitesAnswer
+    from koalapy.answers.sweeps import Result, Runner, RunnersAnswer
 
 _FINAL = frozenset({"done", "failed", "cancelled"})
 _LONGEST_WAIT_S = 30.0
@@ -108,13 +141,13 @@ class Grid:
         source: str = "job",
         labels: Mapping[str, str] | None = None,
         notify: Sequence[Mapping[str, Any]] | None = None,
-    ) -> answers.SubmitAnswer:
+    ) -> SubmitAnswer:
         """Submit a job as `submit` does, and return the whole answer: schema koala.submit/1.
 
         `source` is the name of a mapping in errors.
         """
         body = as_posted(job, directory, overrides, key, source, labels, notify)
-        return cast("answers.SubmitAnswer", post(self._calls, "/v1/jobs", body))
+        return cast("SubmitAnswer", post(self._calls, "/v1/jobs", body))
 
     def resubmit(
         self,
@@ -138,10 +171,10 @@ class Grid:
         failed: bool = False,
         overrides: Mapping[str, str] | None = None,
         key: str | None = None,
-    ) -> answers.SubmitAnswer:
+    ) -> SubmitAnswer:
         """Submit a job again as `resubmit` does, and return the whole answer: schema koala.submit/1."""
         body = {"failed": failed, "overrides": dict(overrides or {}), "key": key or uuid.uuid4().hex}
-        return cast("answers.SubmitAnswer", self._calls.call("POST", f"/v1/jobs/{job}/resubmit", json=body))
+        return cast("SubmitAnswer", self._calls.call("POST", f"/v1/jobs/{job}/resubmit", json=body))
 
     def submit_many(
         self,
@@ -174,13 +207,13 @@ class Grid:
         labels: Mapping[str, str] | None = None,
         source: str = "job",
         notify: Sequence[Mapping[str, Any]] | None = None,
-    ) -> answers.CheckAnswer:
+    ) -> CheckAnswer:
         """Check jobs without submitting them: schema koala.check/1.
 
         Raises RequestError for the first job that `submit` would refuse.
         """
         bodies = [as_posted(job, directory, overrides, None, source, labels, notify) for job in jobs]
-        return cast("answers.CheckAnswer", post(self._calls, "/v1/jobs/check", {"jobs": bodies}))
+        return cast("CheckAnswer", post(self._calls, "/v1/jobs/check", {"jobs": bodies}))
 
     def jobs(
         self,
@@ -189,35 +222,35 @@ class Grid:
         labels: Sequence[str] = (),
         *,
         parts: bool = True,
-    ) -> list[answers.Job]:
+    ) -> list[Job]:
         """List jobs by id, final ones included. `states`, `ids` and `labels` select among them.
 
         A label is KEY or KEY=VALUE; a job has all of them. `parts`: the jobs of flows too.
         """
         wanted = [("state", state) for state in states] + [("label", label) for label in labels]
         wanted += [] if parts else [("parts", "false")]
-        found: list[answers.Job] = []
+        found: list[Job] = []
         for some in _chunks(sorted(set(ids))) or [[]]:
             parameters = wanted + [("id", str(job)) for job in some]
             found += self._calls.call("GET", "/v1/jobs", params=parameters)["jobs"]
         return found
 
-    def flow(self, flow: int, states: Sequence[str] = ()) -> list[answers.Job]:
+    def flow(self, flow: int, states: Sequence[str] = ()) -> list[Job]:
         """List the jobs of a flow by id, all or those in these states. Raises RequestError if it is not a flow."""
         wanted = [("flow", str(flow)), *[("state", state) for state in states]]
         return list(self._calls.call("GET", "/v1/jobs", params=wanted)["jobs"])
 
-    def tree(self, flow: int, skip: int = 0, most: int = 200) -> answers.TreeAnswer:
+    def tree(self, flow: int, skip: int = 0, most: int = 200) -> TreeAnswer:
         """Return at most 1,000 jobs of a flow in the order of its tree, behind the first `skip`: schema koala.tree/1.
 
         Raises RequestError if it is not a flow.
         """
         wanted = [("skip", str(skip)), ("most", str(most))]
-        return cast("answers.TreeAnswer", self._calls.call("GET", f"/v1/jobs/{flow}/tree", params=wanted))
+        return cast("TreeAnswer", self._calls.call("GET", f"/v1/jobs/{flow}/tree", params=wanted))
 
-    def unreadable(self) -> answers.UnreadableAnswer:
+    def unreadable(self) -> UnreadableAnswer:
         """List records of the store that koalad failed to read: schema koala.unreadable/1."""
-        return cast("answers.UnreadableAnswer", self._calls.call("GET", "/v1/unreadable"))
+        return cast("UnreadableAnswer", self._calls.call("GET", "/v1/unreadable"))
 
     def metrics(self) -> str:
         """Return koalad's metrics in Prometheus' text format."""
@@ -225,31 +258,31 @@ class Grid:
         with self._calls.stream("/metrics", {}, cut) as pieces:
             return b"".join(pieces).decode()
 
-    def usage(self, by: str = "user", since: str | None = None, until: str | None = None) -> answers.UsageAnswer:
+    def usage(self, by: str = "user", since: str | None = None, until: str | None = None) -> UsageAnswer:
         """Sum processor-seconds by user, cluster, job, day or site, within [since, until): schema koala.usage/1.
 
         `since` and `until` are instants as RFC 3339 writes them.
         """
         bounds = {"since": since, "until": until}
         parameters = {"by": by, **{name: bound for name, bound in bounds.items() if bound is not None}}
-        return cast("answers.UsageAnswer", self._calls.call("GET", "/v1/usage", params=parameters))
+        return cast("UsageAnswer", self._calls.call("GET", "/v1/usage", params=parameters))
 
-    def show(self, job: int) -> answers.JobAnswer:
+    def show(self, job: int) -> JobAnswer:
         """Return a job, its request and its history: schema koala.job/1."""
-        return cast("answers.JobAnswer", self._calls.call("GET", f"/v1/jobs/{job}"))
+        return cast("JobAnswer", self._calls.call("GET", f"/v1/jobs/{job}"))
 
-    def wait(self, jobs: Sequence[int], timeout: float | None = None) -> list[answers.Job]:
+    def wait(self, jobs: Sequence[int], timeout: float | None = None) -> list[Job]:
         """Wait until all jobs are final, and return them in this order.
 
         Raises TimeoutError after `timeout` seconds; the jobs continue.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        found: dict[int, answers.Job] = {}
+        found: dict[int, Job] = {}
         for some in _chunks(list(jobs)):
             found |= {job["id"]: job for job in self._wait(some, deadline)}
         return [found[job] for job in jobs]
 
-    def _wait(self, jobs: Sequence[int], deadline: float | None) -> list[answers.Job]:
+    def _wait(self, jobs: Sequence[int], deadline: float | None) -> list[Job]:
         while True:
             left = _LONGEST_WAIT_S if deadline is None else max(0.0, min(_LONGEST_WAIT_S, deadline - time.monotonic()))
             parameters = [("id", str(job)) for job in jobs] + [("timeout", str(left))]
@@ -261,9 +294,9 @@ class Grid:
                 what = f"Job {left_over[0]} is" if len(left_over) == 1 else f"Jobs {', '.join(left_over)} are"
                 raise TimeoutError(f"{what} not final yet.")
 
-    def cancel(self, job: int, *, force: bool = False) -> answers.Job:
+    def cancel(self, job: int, *, force: bool = False) -> Job:
         """Cancel a job, and return it as it is now: it may still be stopping. Raises RequestError if it is final."""
-        return cast("answers.Job", self._calls.call("POST", f"/v1/jobs/{job}/cancel", json={"force": force})["job"])
+        return cast("Job", self._calls.call("POST", f"/v1/jobs/{job}/cancel", json={"force": force})["job"])
 
     def fetch(
         self,
@@ -272,7 +305,7 @@ class Grid:
         *,
         directory: str | Path | None = None,
         timeout: float = _LONGEST_WAIT_S,
-    ) -> answers.FetchAnswer:
+    ) -> FetchAnswer:
         """Fetch the files that the job stages out, or these paths, into the job's directory, or into this one.
 
         Schema koala.fetch/1. Its state is `fetching` after `timeout` seconds; repeat the call to wait longer.
@@ -281,31 +314,31 @@ class Grid:
         if directory is not None:
             body["directory"] = str(Path(directory).absolute())
         path, parameters = f"/v1/jobs/{job}/fetch", {"timeout": timeout}
-        return cast("answers.FetchAnswer", self._calls.call("POST", path, json=body, params=parameters, wait_s=timeout))
+        return cast("FetchAnswer", self._calls.call("POST", path, json=body, params=parameters, wait_s=timeout))
 
-    def cancel_many(self, jobs: Sequence[int], *, force: bool = False) -> answers.ChangedAnswer:
+    def cancel_many(self, jobs: Sequence[int], *, force: bool = False) -> ChangedAnswer:
         """Cancel many jobs in one request: schema koala.changed/1. `refused` lists the others."""
         return self._change("cancel", jobs, force=force)
 
-    def hold_many(self, jobs: Sequence[int]) -> answers.ChangedAnswer:
+    def hold_many(self, jobs: Sequence[int]) -> ChangedAnswer:
         """Hold many jobs in one request: schema koala.changed/1. `refused` lists the others."""
         return self._change("hold", jobs)
 
-    def release_many(self, jobs: Sequence[int]) -> answers.ChangedAnswer:
+    def release_many(self, jobs: Sequence[int]) -> ChangedAnswer:
         """Allow many held jobs to be placed again: schema koala.changed/1. `refused` lists the others."""
         return self._change("release", jobs)
 
-    def hold(self, job: int) -> answers.Job:
+    def hold(self, job: int) -> Job:
         """Keep a waiting job from being placed. Raises RequestError if it is in another state."""
-        return cast("answers.Job", self._calls.call("POST", f"/v1/jobs/{job}/hold")["job"])
+        return cast("Job", self._calls.call("POST", f"/v1/jobs/{job}/hold")["job"])
 
-    def release(self, job: int) -> answers.Job:
+    def release(self, job: int) -> Job:
         """Allow a held job to be placed again. Raises RequestError if it is in another state."""
-        return cast("answers.Job", self._calls.call("POST", f"/v1/jobs/{job}/release")["job"])
+        return cast("Job", self._calls.call("POST", f"/v1/jobs/{job}/release")["job"])
 
-    def explain(self, job: int) -> answers.ExplainAnswer:
+    def explain(self, job: int) -> ExplainAnswer:
         """Explain why a job waits or failed: schema koala.explain/1."""
-        return cast("answers.ExplainAnswer", self._calls.call("GET", f"/v1/jobs/{job}/explain"))
+        return cast("ExplainAnswer", self._calls.call("GET", f"/v1/jobs/{job}/explain"))
 
     def output(
         self,
@@ -393,9 +426,9 @@ class Grid:
         document = self._calls.call("GET", path, params=params)
         return Forwarding(self._calls, path, params, document, listen, failed or _log_failed)
 
-    def terminal(self, job: int) -> answers.TerminalAnswer:
+    def terminal(self, job: int) -> TerminalAnswer:
         """Return where the terminal of a running interactive job is: schema koala.terminal/1. Raises KoalaError."""
-        return cast("answers.TerminalAnswer", self._calls.call("GET", f"/v1/jobs/{job}/terminal"))
+        return cast("TerminalAnswer", self._calls.call("GET", f"/v1/jobs/{job}/terminal"))
 
     def attach(self, job: int, *, take: bool = False) -> Terminal:
         """Attach to the terminal of a running interactive job, until the result is closed; the program runs on.
@@ -404,18 +437,18 @@ class Grid:
         """
         return Terminal(self._calls, f"/v1/jobs/{job}/terminal", {"take": take})
 
-    def runners(self, states: Sequence[str] = ()) -> list[answers.Runner]:
+    def runners(self, states: Sequence[str] = ()) -> list[Runner]:
         """List the CS-Runners of sweeps that are not final, or that are in these states."""
         return list(self.admission(states)["runners"])
 
-    def admission(self, states: Sequence[str] = ()) -> answers.RunnersAnswer:
+    def admission(self, states: Sequence[str] = ()) -> RunnersAnswer:
         """List CS-Runners, with the forecast that admission uses: schema koala.runners/1."""
         return cast(
-            "answers.RunnersAnswer",
+            "RunnersAnswer",
             self._calls.call("GET", "/v1/runners", params=[("state", state) for state in states]),
         )
 
-    def results(self, sweep: int, *, failed: bool = False) -> Iterator[answers.Result]:
+    def results(self, sweep: int, *, failed: bool = False) -> Iterator[Result]:
         """Yield the result of each parameter, in the order of their records, as they arrive: there may be millions.
 
         `failed` selects parameters that did not end with 0. Raises TransientError, code `cut`, if it breaks off.
@@ -430,13 +463,13 @@ class Grid:
         with self._calls.stream(path, parameters, cut) as chunks:
             yield from chunks
 
-    def clusters(self) -> list[answers.Cluster]:
+    def clusters(self) -> list[Cluster]:
         """List the clusters of the grid."""
         return list(self._calls.call("GET", "/v1/clusters")["clusters"])
 
-    def ads(self) -> answers.AdsAnswer:
+    def ads(self) -> AdsAnswer:
         """List the attributes of each cluster that requirements and ranks can name: schema koala.ads/1."""
-        return cast("answers.AdsAnswer", self._calls.call("GET", "/v1/clusters/ads"))
+        return cast("AdsAnswer", self._calls.call("GET", "/v1/clusters/ads"))
 
     def match(
         self,
@@ -445,43 +478,43 @@ class Grid:
         directory: str | Path | None = None,
         overrides: Mapping[str, str] | None = None,
         source: str = "job",
-    ) -> answers.MatchAnswer:
+    ) -> MatchAnswer:
         """List the clusters and groups of clusters that a job fits on now: schema koala.match/1.
 
         Nothing is submitted.
         """
         body = as_posted(job, directory, overrides, None, source)
-        return cast("answers.MatchAnswer", post(self._calls, "/v1/match", body))
+        return cast("MatchAnswer", post(self._calls, "/v1/match", body))
 
-    def add_cluster(self, name: str, values: Mapping[str, str]) -> answers.ClusterChangeAnswer:
+    def add_cluster(self, name: str, values: Mapping[str, str]) -> ClusterChangeAnswer:
         """Add a cluster with these values by key, written as in a grid file: schema koala.cluster/1.
 
         It is kept over restarts of koalad, and connects in the background.
         """
         body = {"name": name, "values": dict(values)}
-        return cast("answers.ClusterChangeAnswer", self._calls.call("POST", "/v1/clusters", json=body))
+        return cast("ClusterChangeAnswer", self._calls.call("POST", "/v1/clusters", json=body))
 
-    def remove_cluster(self, name: str, *, force: bool = False) -> answers.ClusterChangeAnswer:
+    def remove_cluster(self, name: str, *, force: bool = False) -> ClusterChangeAnswer:
         """Remove a cluster: schema koala.cluster/1. Raises RequestError if koalapy has something there.
 
         `force` gives that up: attempts there count as lost, and nobody cancels them.
         """
         path, parameters = f"/v1/clusters/{quote(name, safe='')}", {"force": force}
-        return cast("answers.ClusterChangeAnswer", self._calls.call("DELETE", path, params=parameters))
+        return cast("ClusterChangeAnswer", self._calls.call("DELETE", path, params=parameters))
 
-    def drain_cluster(self, name: str) -> answers.ClusterChangeAnswer:
+    def drain_cluster(self, name: str) -> ClusterChangeAnswer:
         """Place nothing on a cluster any more; what runs there goes on: schema koala.cluster/1."""
         return self._change_cluster(name, "drain")
 
-    def resume_cluster(self, name: str) -> answers.ClusterChangeAnswer:
+    def resume_cluster(self, name: str) -> ClusterChangeAnswer:
         """Place jobs on a drained cluster again: schema koala.cluster/1."""
         return self._change_cluster(name, "resume")
 
-    def _change_cluster(self, name: str, what: str) -> answers.ClusterChangeAnswer:
+    def _change_cluster(self, name: str, what: str) -> ClusterChangeAnswer:
         path = f"/v1/clusters/{quote(name, safe='')}/{what}"
-        return cast("answers.ClusterChangeAnswer", self._calls.call("POST", path))
+        return cast("ClusterChangeAnswer", self._calls.call("POST", path))
 
-    def pilots(self, *, ended: bool = False) -> list[answers.Pilot]:
+    def pilots(self, *, ended: bool = False) -> list[Pilot]:
         """List the pilots that are not over; with `ended` also the others, unless they are pruned."""
         return list(self._calls.call("GET", "/v1/pilots", params={"ended": ended})["pilots"])
 
@@ -497,7 +530,7 @@ class Grid:
         isolate: str | None = None,
         options: Mapping[str, str] | None = None,
         key: str | None = None,
-    ) -> answers.PilotAnswer:
+    ) -> PilotAnswer:
         """Hold processors of a cluster, which become a cluster of their own once they are there: schema koala.pilot/1.
 
         It ends after `walltime_s`, or after `idle_s` without a job. `shared`: jobs that do not name it are placed there
@@ -508,135 +541,133 @@ class Grid:
             "cluster": cluster, "processors": processors, "nodes": nodes, "walltime_s": walltime_s, "idle_s": idle_s,
             "shared": shared, "isolate": isolate, "key": key or uuid.uuid4().hex, **(options or {}),
         }  # fmt: skip
-        return cast("answers.PilotAnswer", self._calls.call("POST", "/v1/pilots", json=body))
+        return cast("PilotAnswer", self._calls.call("POST", "/v1/pilots", json=body))
 
-    def close_pilot(self, name: str, *, drain: bool = False, force: bool = False) -> answers.PilotAnswer:
+    def close_pilot(self, name: str, *, drain: bool = False, force: bool = False) -> PilotAnswer:
         """Begin to end a pilot: schema koala.pilot/1. Raises RequestError if jobs are there.
 
         `drain`: it ends when nothing is left there. `force`: what is there is lost.
         """
         path = f"/v1/pilots/{quote(name, safe='')}/close"
-        return cast("answers.PilotAnswer", self._calls.call("POST", path, json={"drain": drain, "force": force}))
+        return cast("PilotAnswer", self._calls.call("POST", path, json={"drain": drain, "force": force}))
 
-    def leases(self, *, ended: bool = False, since: str | None = None) -> answers.LeasesAnswer:
+    def leases(self, *, ended: bool = False, since: str | None = None) -> LeasesAnswer:
         """Return the leases that are not over, and the processor time of those that are: schema koala.leases/1.
 
         With `ended`, return those too, as far as they ended after `since`, an instant as RFC 3339 writes it.
         """
         wanted = {"ended": "true"} if ended else {}
         parameters = wanted | ({"since": since} if since is not None else {})
-        return cast("answers.LeasesAnswer", self._calls.call("GET", "/v1/leases", params=parameters))
+        return cast("LeasesAnswer", self._calls.call("GET", "/v1/leases", params=parameters))
 
-    def end_lease(self, name: str, *, force: bool = False) -> answers.LeaseAnswer:
+    def end_lease(self, name: str, *, force: bool = False) -> LeaseAnswer:
         """Begin to end a lease, lent or borrowed: schema koala.lease/1.
 
         `force`: return it although jobs are on it. Raises RequestError if jobs are on it otherwise.
         """
         path = f"/v1/leases/{quote(name, safe='')}/end"
-        return cast("answers.LeaseAnswer", self._calls.call("POST", path, json={"force": force}))
+        return cast("LeaseAnswer", self._calls.call("POST", path, json={"force": force}))
 
-    def reload(self, *, check: bool = False) -> answers.ReloadAnswer:
+    def reload(self, *, check: bool = False) -> ReloadAnswer:
         """Make koalad read its grid file again, and return what that changes: schema koala.reload/1.
 
         `check` changes nothing, and lists in `refused` why it would be refused.
         """
-        return cast("answers.ReloadAnswer", self._calls.call("POST", "/v1/reload", json={"check": check}))
+        return cast("ReloadAnswer", self._calls.call("POST", "/v1/reload", json={"check": check}))
 
-    def sites(self) -> answers.SitesAnswer:
+    def sites(self) -> SitesAnswer:
         """Return this site, its neighbours, and the connections that were refused: schema koala.sites/1.
 
         Raises RequestError if the grid is no site.
         """
-        return cast("answers.SitesAnswer", self._calls.call("GET", "/v1/sites"))
+        return cast("SitesAnswer", self._calls.call("GET", "/v1/sites"))
 
-    def invite_site(self, neighbour: str, *, relation: str = "sibling", url: str | None = None) -> answers.LineAnswer:
+    def invite_site(self, neighbour: str, *, relation: str = "sibling", url: str | None = None) -> LineAnswer:
         """Make the line with which another site joins this one: schema koala.site_line/1.
 
         `relation`: what the other site is to this one. `url`: where this one is reached, if not by `listen`.
         """
         parameters = {"neighbour": neighbour, "relation": relation} | ({"url": url} if url else {})
-        return cast("answers.LineAnswer", self._calls.call("GET", "/v1/sites/invitation", params=parameters))
+        return cast("LineAnswer", self._calls.call("GET", "/v1/sites/invitation", params=parameters))
 
-    def join_site(self, line: str, *, replace: bool = False) -> answers.LineAnswer:
+    def join_site(self, line: str, *, replace: bool = False) -> LineAnswer:
         """Make a site a neighbour by its line, and return the line to answer with: schema koala.site_line/1.
 
         `replace`: take its key in place of another one.
         """
         body = {"line": line, "replace": replace}
-        return cast("answers.LineAnswer", self._calls.call("POST", "/v1/sites/neighbours", json=body))
+        return cast("LineAnswer", self._calls.call("POST", "/v1/sites/neighbours", json=body))
 
-    def remove_site(self, neighbour: str) -> answers.SitesAnswer:
+    def remove_site(self, neighbour: str) -> SitesAnswer:
         """End the link with a neighbour, and forget what is known of it: schema koala.sites/1."""
         path = f"/v1/sites/neighbours/{quote(neighbour, safe='')}"
-        return cast("answers.SitesAnswer", self._calls.call("DELETE", path))
+        return cast("SitesAnswer", self._calls.call("DELETE", path))
 
-    def check_site(self, neighbour: str, *, size: int = 16 << 20) -> answers.SiteCheckAnswer:
+    def check_site(self, neighbour: str, *, size: int = 16 << 20) -> SiteCheckAnswer:
         """Send this many bytes to a connected neighbour, and measure the link: schema koala.site_check/1."""
         path = f"/v1/sites/neighbours/{quote(neighbour, safe='')}/check"
         return cast(
-            "answers.SiteCheckAnswer",
+            "SiteCheckAnswer",
             self._calls.call("POST", path, params={"size": size}, wait_s=_COUNT_S),
         )
 
-    def rotate_site(self) -> answers.LinesAnswer:
+    def rotate_site(self) -> LinesAnswer:
         """Replace this site's key. Returns the line that each neighbour has to join: schema koala.site_lines/1."""
-        return cast("answers.LinesAnswer", self._calls.call("POST", "/v1/sites/key"))
+        return cast("LinesAnswer", self._calls.call("POST", "/v1/sites/key"))
 
-    def disk(self) -> answers.DiskAnswer:
+    def disk(self) -> DiskAnswer:
         """Count the disk space that koalapy uses, which may take a minute: schema koala.disk/1."""
-        return cast("answers.DiskAnswer", self._calls.call("GET", "/v1/disk", wait_s=_COUNT_S))
+        return cast("DiskAnswer", self._calls.call("GET", "/v1/disk", wait_s=_COUNT_S))
 
-    def journal(self) -> answers.JournalAnswer:
+    def journal(self) -> JournalAnswer:
         """Return koalad's last events and decisions, without secrets, for a replay: schema koala.journal/1."""
-        return cast("answers.JournalAnswer", self._calls.call("GET", "/v1/journal", wait_s=_COUNT_S))
+        return cast("JournalAnswer", self._calls.call("GET", "/v1/journal", wait_s=_COUNT_S))
 
-    def status(self) -> answers.StatusAnswer:
+    def status(self) -> StatusAnswer:
         """Return the state of koalad: schema koala.status/1."""
-        return cast("answers.StatusAnswer", self._calls.call("GET", "/v1/status"))
+        return cast("StatusAnswer", self._calls.call("GET", "/v1/status"))
 
-    def unknown(self, clusters: Sequence[str] = ()) -> answers.UnknownAnswer:
+    def unknown(self, clusters: Sequence[str] = ()) -> UnknownAnswer:
         """Survey these clusters, or all, for tags that the store does not know: schema koala.unknown/1."""
         parameters = [("cluster", each) for each in clusters]
-        return cast(
-            "answers.UnknownAnswer", self._calls.call("GET", "/v1/unknown", params=parameters, wait_s=_SURVEY_S)
-        )
+        return cast("UnknownAnswer", self._calls.call("GET", "/v1/unknown", params=parameters, wait_s=_SURVEY_S))
 
-    def clean(self, tag: str, cluster: str | None = None, *, timeout: float = _LONGEST_WAIT_S) -> answers.CleanAnswer:
+    def clean(self, tag: str, cluster: str | None = None, *, timeout: float = _LONGEST_WAIT_S) -> CleanAnswer:
         """Cancel the batch job of such a tag and remove its directory. It may be a live job of another store.
 
         Schema koala.clean/1. Its state is `cleaning` after `timeout` seconds; repeat the call to wait longer.
         """
         path = f"/v1/unknown/{quote(tag, safe='')}/clean"
         parameters, body = {"timeout": timeout}, {"cluster": cluster}
-        return cast("answers.CleanAnswer", self._calls.call("POST", path, params=parameters, json=body, wait_s=timeout))
+        return cast("CleanAnswer", self._calls.call("POST", path, params=parameters, json=body, wait_s=timeout))
 
-    def maintenance(self) -> answers.MaintenanceAnswer:
+    def maintenance(self) -> MaintenanceAnswer:
         """List the maintenance tasks of the grid file and their last runs: schema koala.maintenance/1."""
-        return cast("answers.MaintenanceAnswer", self._calls.call("GET", "/v1/maintenance"))
+        return cast("MaintenanceAnswer", self._calls.call("GET", "/v1/maintenance"))
 
     def maintain(
         self, name: str, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
-    ) -> answers.MaintenanceRunAnswer:
+    ) -> MaintenanceRunAnswer:
         """Run a maintenance task now, and return when it is done: schema koala.maintenance-run/1.
 
         `options` replace those of the grid file.
         """
         body = {"dry_run": dry_run, "options": dict(options or {})}
         path = f"/v1/maintenance/{quote(name, safe='')}/run"
-        return cast("answers.MaintenanceRunAnswer", self._calls.call("POST", path, json=body, wait_s=_MAINTENANCE_S))
+        return cast("MaintenanceRunAnswer", self._calls.call("POST", path, json=body, wait_s=_MAINTENANCE_S))
 
-    def logins(self, *, retry: bool = False) -> list[answers.Login]:
+    def logins(self, *, retry: bool = False) -> list[Login]:
         """List the state of the login on each cluster; `retry` tries those again that koalad has given up."""
         return list(self._calls.call("POST" if retry else "GET", "/v1/logins")["logins"])
 
-    def login(self, cluster: str, answer: Answer) -> answers.Login:
+    def login(self, cluster: str, answer: Answer) -> Login:
         """Log in on a cluster that is not connected, and return the login's final state.
 
         `answer` receives each question, and returns an answer to each of its prompts. A notice has no prompts.
         """
-        return cast("answers.Login", log_in(self._calls, cluster, answer))
+        return cast("Login", log_in(self._calls, cluster, answer))
 
-    def await_logins(self, timeout: float) -> list[answers.Login]:
+    def await_logins(self, timeout: float) -> list[Login]:
         """Wait until each login has asked, connected or failed, at most `timeout` seconds, and list all logins."""
         await_logins(self._calls, self.logins(), timeout)
         return self.logins()
@@ -645,7 +676,7 @@ class Grid:
         """Order koalad to end, and return at once. Jobs run on, unless `cancel`."""
         self._calls.call("POST", "/v1/shutdown", json={"cancel": cancel})
 
-    def _change(self, what: str, jobs: Sequence[int], **options: Any) -> answers.ChangedAnswer:
+    def _change(self, what: str, jobs: Sequence[int], **options: Any) -> ChangedAnswer:
         found = [
             self._calls.call("POST", f"/v1/jobs/{what}", json={"ids": list(some), **options})
             for some in _chunks(list(dict.fromkeys(jobs)))

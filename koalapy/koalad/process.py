@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from koalapy import answers
+from koalapy.answers import koalad as answers
 from koalapy.api.app import create_app
 from koalapy.api.clusters import GridCalls
 from koalapy.api.jobs import Reader

@@ -11,7 +11,7 @@ from typing import Literal
 from koalapy_adapters.connections.asking import LOGIN, Question
 from koalapy_adapters.errors import ClusterError as Unanswered
 
-from koalapy import answers
+from koalapy.answers import clusters as answers
 from koalapy.model.errors import Reason, RequestError
 from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.views.fields import reason as reason_of

@@ -7,7 +7,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from koalapy import answers
+from koalapy.answers.jobs import ExplainAnswer, TerminalAnswer, Transfer
+from koalapy.answers.koalad import Recovery as DescribedRecovery
+from koalapy.answers.koalad import RecoveryLine
 from koalapy.broker.availability import Availability
 from koalapy.coallocation.changeable import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
 from koalapy.common.extras import need_matchmaker
@@ -294,7 +296,7 @@ class Service:
 
     # ---- calls that return information
 
-    def transfers(self, jobs: Sequence[JobId]) -> dict[JobId, list[answers.Transfer]]:
+    def transfers(self, jobs: Sequence[JobId]) -> dict[JobId, list[Transfer]]:
         """Return the transfers under way of these jobs, to clusters or back."""
         return self._files.transfers.of(jobs)
 
@@ -385,7 +387,7 @@ class Service:
         """Record that koalad's host has slept. Called on the driver's thread."""
         self._recovery.slept(self._clock.now(), reason)
 
-    def recovered(self) -> answers.Recovery:
+    def recovered(self) -> DescribedRecovery:
         """Return what was recovered at koalad's start, and what has been cleaned up since."""
         return self._recovery.recovered
 
@@ -416,7 +418,7 @@ class Service:
         now = self._clock.now()
         return self._loop.ask(lambda engine: cluster_reports(engine, now))
 
-    def explain(self, job: JobId) -> answers.ExplainAnswer:
+    def explain(self, job: JobId) -> ExplainAnswer:
         """Answer why a job or sweep is in its state."""
         found, now = self.work(job), self._clock.now()
         explained = self._loop.ask(lambda engine: explanation.explain(engine, now, found, self.placement))
@@ -514,7 +516,7 @@ class Service:
         self._streams.ended(self._looked(job))  # it may have ended before the stream was known
         return stream
 
-    def where_terminal(self, job: JobId) -> answers.TerminalAnswer:
+    def where_terminal(self, job: JobId) -> TerminalAnswer:
         """Answer where the terminal of a running interactive job is. Raises KoalaError if there is none."""
         interactive = self.job(job).request.interactive
         if interactive is None:
@@ -593,7 +595,7 @@ class Service:
         assert isinstance(found, Job), "it was one before"
         return found
 
-    def committed(self, change: Change) -> list[answers.RecoveryLine]:
+    def committed(self, change: Change) -> list[RecoveryLine]:
         """Notify the waiters of final jobs in this commit. Returns log lines on what the commit recovered."""
         self.sweeps.committed(change)
         self._counting.committed(change)

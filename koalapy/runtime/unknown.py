@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from koalapy_adapters.messages import details, kcm, koalad
 
-from koalapy import answers
+from koalapy.answers import clusters as answers
 from koalapy.model.errors import KoalaError, Reason, RequestError
 from koalapy.model.identity import (
     FIRST_PILOT,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from koalapy import answers
+from koalapy.answers import jobs as answers
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import PolicyFailed, find_placement
 from koalapy.broker.fit import Misfit

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from koalapy import answers
+from koalapy.answers import clusters as answers
 from koalapy.core.foreign import Foreign
 from koalapy.engine import Engine
 from koalapy.information.kis import ClusterSummary, Known

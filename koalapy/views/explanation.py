@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from koalapy import answers
+from koalapy.answers.jobs import ExplainAnswer
+from koalapy.answers.sweeps import JobStateName
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import find_placement
 from koalapy.broker.fit import Misfit
@@ -150,7 +151,7 @@ def _suspended_for(engine: Engine, job: Job) -> tuple[JobId, ...]:
     return tuple([each for each in engine.core.suspended.jobs if jobs[each].suspended_for == job.id])
 
 
-def answer(found: Explanation, history: Iterable[History] = ()) -> answers.ExplainAnswer:
+def answer(found: Explanation, history: Iterable[History] = ()) -> ExplainAnswer:
     """Answer why a job or sweep is in its state, and what each cluster lacks for each of its components.
 
     `history`: that of a final job; its notes name files that were not fetched.
@@ -159,7 +160,7 @@ def answer(found: Explanation, history: Iterable[History] = ()) -> answers.Expla
     return {
         "schema": "koala.explain/1",
         "id": work.id,
-        "state": cast(answers.JobStateName, str(work.state)),
+        "state": cast(JobStateName, str(work.state)),
         "summary": summary(found),
         "notes": notes_of(history),
         "reason": reason(work.reason) if work.reason else None,

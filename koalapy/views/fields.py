@@ -1,6 +1,6 @@
 """Values of fields that several answers have: instants, and errors with what to do."""
 
-from koalapy import answers
+from koalapy.answers import errors as answers
 from koalapy.model.errors import Reason
 from koalapy.model.units import Instant, format_instant
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import cast
 
-from koalapy import answers
+from koalapy.answers.jobs import TreeAnswer, TreeJob
+from koalapy.answers.sweeps import JobStateName
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.sweep import Work
@@ -14,7 +15,7 @@ from koalapy.views.jobs import sent
 _MOST_NAMED = 3
 
 
-def flow_tree(flow: JobId, jobs: Sequence[Work], skip: int, most: int) -> answers.TreeAnswer:
+def flow_tree(flow: JobId, jobs: Sequence[Work], skip: int, most: int) -> TreeAnswer:
     """Answer with `most` jobs of the tree, those behind the first `skip` ones. `jobs`: all jobs of the flow, by id."""
     names = {job.id: job.request.name for job in jobs}
     below: dict[JobId | None, list[Work]] = {}
@@ -27,18 +28,18 @@ def flow_tree(flow: JobId, jobs: Sequence[Work], skip: int, most: int) -> answer
         "schema": "koala.tree/1",
         "id": flow,
         "levels": max((level for level, _ in walked), default=-1) + 1,
-        "states": {cast(answers.JobStateName, str(state)): count for state, count in sorted(states.items())},
+        "states": {cast(JobStateName, str(state)): count for state, count in sorted(states.items())},
         "jobs": [_tree_job(job, level, names) for level, job in islice(walked, skip, skip + most)],
         "more": max(0, len(walked) - skip - most),
     }
 
 
-def _tree_job(work: Work, level: int, names: Mapping[JobId, str]) -> answers.TreeJob:
+def _tree_job(work: Work, level: int, names: Mapping[JobId, str]) -> TreeJob:
     others = [names[each] for each in work.request.after if each in names][:-1]
     return {
         "id": work.id,
         "name": work.request.name,
-        "state": cast(answers.JobStateName, str(work.state)),
+        "state": cast(JobStateName, str(work.state)),
         "level": level,
         "others": len(others),
         "other_names": others[:_MOST_NAMED],

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
-from koalapy import answers
+from koalapy.answers import jobs as answers
 from koalapy.coallocation.user_requests import MOST_NAMED
 from koalapy.model.counts import counted_as
 from koalapy.model.history import History, HistoryKind

@@ -3,7 +3,22 @@
 from collections.abc import Iterable, Mapping
 from typing import Literal, cast
 
-from koalapy import answers
+from koalapy.answers.jobs import (
+    ChangedAnswer,
+    Component,
+    ComponentStateName,
+    FlowProgress,
+    JobAnswer,
+    JobRequest,
+    JobsAnswer,
+    KeptOutput,
+    Refusal,
+    SentJob,
+    SweepParameter,
+    Transfer,
+)
+from koalapy.answers.jobs import Job as DescribedJob
+from koalapy.answers.sweeps import JobStateName
 from koalapy.coallocation.changeable import Changed
 from koalapy.languages.mapping import job_mapping
 from koalapy.model.flow import Flow
@@ -23,18 +38,16 @@ from koalapy.views.sweeps import progress
 
 JobType = Literal["ordered", "unordered", "mixed", "sweep", "flow", "pilot", "sent"]
 NotifyOnName = Literal["started", "done", "failed", "cancelled"]
-Transfers = Mapping[JobId, list[answers.Transfer]]
+Transfers = Mapping[JobId, list[Transfer]]
 
 
-def jobs(found: Iterable[Work], transfers: Transfers | None = None) -> answers.JobsAnswer:
+def jobs(found: Iterable[Work], transfers: Transfers | None = None) -> JobsAnswer:
     """Answer with these jobs and sweeps."""
     moving = transfers or {}
     return {"schema": "koala.jobs/1", "jobs": [job(each, moving.get(each.id, ())) for each in found]}
 
 
-def job_with_history(
-    found: Work, history: Iterable[History] = (), transfers: Iterable[answers.Transfer] = ()
-) -> answers.JobAnswer:
+def job_with_history(found: Work, history: Iterable[History] = (), transfers: Iterable[Transfer] = ()) -> JobAnswer:
     """Answer with a job or a sweep, its request and its history."""
     written = found.written if isinstance(found, Job) else None
     return {
@@ -49,19 +62,19 @@ def job_with_history(
     }
 
 
-def changed(found: Changed) -> answers.ChangedAnswer:
+def changed(found: Changed) -> ChangedAnswer:
     """Answer with the jobs and sweeps that were changed, and those that could not be."""
-    refused: list[answers.Refusal] = [{"id": id, "error": reason(error.reason)} for id, error in found.refused.items()]
+    refused: list[Refusal] = [{"id": id, "error": reason(error.reason)} for id, error in found.refused.items()]
     return {"schema": "koala.changed/1", "jobs": [job(each) for each in found.work], "refused": refused}
 
 
-def job(work: Work, transfers: Iterable[answers.Transfer] = ()) -> answers.Job:
+def job(work: Work, transfers: Iterable[Transfer] = ()) -> DescribedJob:
     """Describe a job or a sweep. `transfers`: its transfers that are under way."""
-    described: answers.Job = {
+    described: DescribedJob = {
         "id": work.id,
         "name": work.request.name,
         "owner": work.owner,
-        "state": cast(answers.JobStateName, str(work.state)),
+        "state": cast(JobStateName, str(work.state)),
         "priority": work.request.priority,
         "labels": dict(work.request.labels),
         "type": "sweep",
@@ -93,7 +106,7 @@ def job(work: Work, transfers: Iterable[answers.Transfer] = ()) -> answers.Job:
     described["submission_failures"] = work.submission_failures
     described["completion_failures"] = work.completion_failures
     described["held_processor_seconds"] = round(work.held / SECOND, 6)
-    described["kept_output"] = cast(answers.KeptOutput, str(work.kept_output))
+    described["kept_output"] = cast(KeptOutput, str(work.kept_output))
     described["components"] = [component(work, index) for index in component_indices(work)]
     described["flow"] = flow(work.flow) if work.flow else None
     described["sent"] = sent(work.sent) if work.sent else None
@@ -111,7 +124,7 @@ def _type(job: Job) -> JobType:
     return "flow" if job.flow else cast(JobType, str(job.request.type))
 
 
-def flow(progress: Flow) -> answers.FlowProgress:
+def flow(progress: Flow) -> FlowProgress:
     """Describe the progress of a flow."""
     return {
         "jobs": progress.count,
@@ -121,11 +134,11 @@ def flow(progress: Flow) -> answers.FlowProgress:
     }
 
 
-def sent(found: Sent) -> answers.SentJob:
+def sent(found: Sent) -> SentJob:
     """Describe what another site has reported of a job that it runs."""
     return {
         "job": found.job or None,
-        "state": cast(answers.JobStateName, str(found.state)),
+        "state": cast(JobStateName, str(found.state)),
         "jobs": found.count,
         "done": found.done,
     }
@@ -136,23 +149,23 @@ def component_indices(job: Job) -> range:
     return range(0 if job.request.site is not None else len(job.request.components))
 
 
-def component_state(job: Job, index: int) -> answers.ComponentStateName:
+def component_state(job: Job, index: int) -> ComponentStateName:
     """Return the state of a component's present attempt, or the way it ended; `waiting` without an attempt.
 
     A component that the job's placement omits is `cancelled`. One that never started is `not_started` in the end.
     """
     attempt = job.attempt(index)
     if attempt is not None:
-        return cast(answers.ComponentStateName, str(attempt.ending or attempt.state))
+        return cast(ComponentStateName, str(attempt.ending or attempt.state))
     if job.claimed_at is not None:
         return "cancelled"
     return "not_started" if job.state.final else "waiting"
 
 
-def component(job: Job, index: int) -> answers.Component:
+def component(job: Job, index: int) -> Component:
     """Describe a component: what it asks for, and its present attempt (DCS, section 3.5)."""
     asked, attempt = job.request.components[index], job.attempt(index)
-    described: answers.Component = {
+    described: Component = {
         "index": index,
         "cluster": None,
         "named_cluster": asked.cluster,
@@ -188,7 +201,7 @@ def component(job: Job, index: int) -> answers.Component:
     return described
 
 
-def request(found: Request) -> answers.JobRequest:
+def request(found: Request) -> JobRequest:
     """Describe a request. Its `job` submits the same again, but for the parameters of a sweep."""
     parameters = (
         [_source(source) for axis in found.parameters.axes for source in axis.sources] if found.parameters else []
@@ -196,7 +209,7 @@ def request(found: Request) -> answers.JobRequest:
     return {"directory": valid_text(found.directory), "job": job_mapping(found), "parameters": parameters}
 
 
-def _source(found: Source) -> answers.SweepParameter:
+def _source(found: Source) -> SweepParameter:
     return {
         "names": list(found.names),
         "loop": list(found.loop) if found.loop else None,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from koalapy import answers
+from koalapy.answers import leases as answers
 from koalapy.broker.availability import Availability
 from koalapy.core.core import Core
 from koalapy.engine import Engine

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from koalapy import answers
+from koalapy.answers import clusters as answers
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import Placement, find_placement
 from koalapy.broker.fit import Misfit, misfit, refusal

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from koalapy import answers
+from koalapy.answers import pilots as answers
 from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, cast
 
-from koalapy import answers
+from koalapy.answers import koalad as answers
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt, SubmitAttempt
 from koalapy.model.counts import counted_as

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Literal, cast
 
-from koalapy import answers
+from koalapy.answers import koalad as answers
 from koalapy.coallocation.restored_store import doubtful
 from koalapy.core.notifications import Notifications
 from koalapy.engine import Engine

@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from koalapy import answers
+from koalapy.answers.koalad import RunnersAtWork
+from koalapy.answers.sweeps import Admission, Counts, JobStateName, Runner, RunnerCluster, SweepProgress
 from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt, OwnerKind, pilot_of
 from koalapy.model.identity import AttemptId, JobId
@@ -53,7 +54,7 @@ class Pace:
         self._counts.pop(sweep, None)
 
 
-def counts(sweep: Sweep) -> answers.Counts:
+def counts(sweep: Sweep) -> Counts:
     """Count the parameters of a sweep by their state."""
     return {
         "parameters": sweep.count,
@@ -64,19 +65,19 @@ def counts(sweep: Sweep) -> answers.Counts:
     }
 
 
-def progress(sweep: Sweep) -> answers.SweepProgress:
+def progress(sweep: Sweep) -> SweepProgress:
     """Describe the progress of a sweep."""
     return {**counts(sweep), "clusters": [cluster for cluster, numbers in sweep.out if numbers]}
 
 
-def runners_at_work(runners: Sequence[answers.Runner]) -> answers.RunnersAtWork:
+def runners_at_work(runners: Sequence[Runner]) -> RunnersAtWork:
     """Count the sweeps that are not final, and their nodes."""
     active = sum(JobState(each["state"]).active for each in runners)
     nodes = sum(place["nodes"] for each in runners for place in each["clusters"])
     return {"active": active, "waiting": len(runners) - active, "nodes": nodes}
 
 
-def living_runners(engine: Engine, now: Instant, pace: Pace) -> list[answers.Runner]:
+def living_runners(engine: Engine, now: Instant, pace: Pace) -> list[Runner]:
     """Describe the sweeps that are not final, by id."""
     doing = engine.scavenger.running_parameters
     return [
@@ -85,14 +86,12 @@ def living_runners(engine: Engine, now: Instant, pace: Pace) -> list[answers.Run
     ]
 
 
-def past_runner(sweep: Sweep) -> answers.Runner:
+def past_runner(sweep: Sweep) -> Runner:
     """Describe a final sweep."""
     return runner(sweep, (), {}, None, Instant(0))
 
 
-def runner(
-    sweep: Sweep, pilots: Sequence[Attempt], doing: Doing, per_minute: float | None, now: Instant
-) -> answers.Runner:
+def runner(sweep: Sweep, pilots: Sequence[Attempt], doing: Doing, per_minute: float | None, now: Instant) -> Runner:
     """Describe a CS-Runner. `doing`: parameters that its Launchers run."""
     clusters, counted = places(sweep, pilots, doing), counts(sweep)
     running = [each["running"] for each in clusters]
@@ -105,7 +104,7 @@ def runner(
         "id": sweep.id,
         "name": sweep.request.name,
         "owner": sweep.owner,
-        "state": cast(answers.JobStateName, str(sweep.state)),
+        "state": cast(JobStateName, str(sweep.state)),
         "submitted_at": format_instant(sweep.submitted_at),
         "admitted_at": optional_instant(sweep.admitted_at),
         "finished_at": optional_instant(sweep.finished_at),
@@ -120,7 +119,7 @@ def runner(
     }
 
 
-def forecast(prediction: Prediction, now: Instant) -> answers.Admission:
+def forecast(prediction: Prediction, now: Instant) -> Admission:
     """Describe the prediction of nodes for sweeps: the mean over the next hour, and its success in the past.
 
     The other numbers are null before the first hour ends.
@@ -147,14 +146,14 @@ def scavenged(pilots: Iterable[Attempt]) -> dict[str, int]:
     return found
 
 
-def places(sweep: Sweep, pilots: Sequence[Attempt], doing: Doing) -> list[answers.RunnerCluster]:
+def places(sweep: Sweep, pilots: Sequence[Attempt], doing: Doing) -> list[RunnerCluster]:
     """Describe a CS-Runner's clusters, in order of their names. `doing`: parameters that its Launchers run."""
     clusters = {name for name, _ in (*sweep.out, *sweep.reclaimed, *sweep.black_holes)}
     clusters |= {each.cluster for each in pilots}
     return [_place(sweep, cluster, pilots, doing) for cluster in sorted(clusters)]
 
 
-def _place(sweep: Sweep, cluster: str, pilots: Sequence[Attempt], doing: Doing) -> answers.RunnerCluster:
+def _place(sweep: Sweep, cluster: str, pilots: Sequence[Attempt], doing: Doing) -> RunnerCluster:
     here = [each for each in pilots if each.cluster == cluster]
     having = [each for each in here if _has_nodes(each)]
     suspended = [each for each in having if each.state is AttemptState.SUSPENDED]

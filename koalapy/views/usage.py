@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, cast
 
-from koalapy import answers
+from koalapy.answers import koalad as answers
 from koalapy.model.ended_lease import Charged
 from koalapy.model.units import SECOND, Instant
 from koalapy.model.usage import By, Sum

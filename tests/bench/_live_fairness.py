@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from _grid import koalad_of
 
-from koalapy import Grid, answers
+from koalapy import Grid
+from koalapy.answers import sweeps as answers
 from koalapy.experiments.plan import Row
 from koalapy.experiments.sweeps.fairness import LASTS, USERS, FairnessOutcome, FairnessTask
 from koalapy.experiments.sweeps.workload import WORKLOADS, GridJob

@@ -20,7 +20,8 @@ from typing import Any
 
 from _grid import end_orderly, koalad_of, last_line, wait_until_measured
 
-from koalapy import Grid, answers, testgrid
+from koalapy import Grid, testgrid
+from koalapy.answers import jobs as answers
 
 HEAD, SLOTS = "alpha", 32
 BOUNDS = {512: 1.05, 4096: 1.02}

@@ -21,7 +21,7 @@ from typing import Any
 from _grid import KOALA, koalad_of, last_line, wait_until_measured
 
 from koalapy import Grid, testgrid
-from koalapy.answers import Job
+from koalapy.answers.jobs import Job
 from koalapy.testgrid import Running, layout
 
 KOALAD = "koalad"

@@ -18,7 +18,8 @@ from _faults.koalad import Koalad
 from _faults.perform import koalad_over
 from _faults.sweeping import COUNT, STROKES, Stroke, Struck, SweepVerdict, account, after, begin, judge
 
-from koalapy import answers, testgrid
+from koalapy import testgrid
+from koalapy.answers import sweeps as answers
 
 PATIENCE_S = 1800.0
 _LOOK_S = 0.5

@@ -12,7 +12,7 @@ import pytest
 import real_grid
 from poisson_job import EXACT, STAGED, difference, poisson
 
-from koalapy import answers
+from koalapy.answers import jobs as answers
 
 CLUSTERS, SIZES = real_grid.CLUSTERS, real_grid.SIZES
 Koalad, batch_jobs, sh = real_grid.Koalad, real_grid.batch_jobs, real_grid.sh

@@ -16,7 +16,7 @@ import yaml
 from pruned_live import Bench
 from real_grid import KOALA, PATIENCE_S, Koalad, sh
 
-from koalapy import answers
+from koalapy.answers import koalad as answers
 from koalapy.model.identity import AttemptId, InstanceId, JobId, Tag, tag_of
 
 CLUSTERS = ("alpha", "gamma")

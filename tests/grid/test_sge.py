@@ -11,7 +11,8 @@ from koalapy_adapters.errors import Result
 from koalapy_adapters.examination import sge as sge_examination
 from real_grid import Koalad, sh
 
-from koalapy import answers
+from koalapy.answers.clusters import Cluster
+from koalapy.answers.koalad import PendingCancel
 from koalapy.testgrid import faults, layout
 
 HELPER = r"\.pyz drmaa-helper"
@@ -57,7 +58,7 @@ def started(koalad: Koalad, job: int) -> Callable[[], bool]:
     return lambda: koalad.job(job)["started_at"] is not None
 
 
-def cluster(koalad: Koalad) -> answers.Cluster:
+def cluster(koalad: Koalad) -> Cluster:
     return koalad.grid.clusters()[0]
 
 
@@ -212,7 +213,7 @@ def mend(testgrid: Any) -> Iterator[Callable[[], None]]:
     testgrid.shell("gamma", "rm -f go over ran-*")
 
 
-def pending_cancels(koalad: Koalad) -> list[answers.PendingCancel]:
+def pending_cancels(koalad: Koalad) -> list[PendingCancel]:
     return list(koalad.grid.status()["pending_cancels"])
 
 

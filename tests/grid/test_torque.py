@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from real_grid import Document, Koalad, sh
 
-from koalapy import answers
+from koalapy.answers import clusters as answers
 from koalapy.testgrid.layout import TORQUE
 
 

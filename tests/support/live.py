@@ -19,7 +19,8 @@ import pytest
 import waiting
 import yaml
 
-from koalapy import Grid, answers
+from koalapy import Grid
+from koalapy.answers import jobs as answers
 from koalapy.model.errors import KoalaError
 
 COMMAND = [sys.executable, "-m", preloaded.KOALA]

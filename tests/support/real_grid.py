@@ -10,7 +10,8 @@ from typing import Any
 import waiting
 import yaml
 
-from koalapy import Grid, answers
+from koalapy import Grid
+from koalapy.answers import jobs as answers
 from koalapy.testgrid import layout
 
 KOALA = [sys.executable, "-m", "koalapy.cli.main"]

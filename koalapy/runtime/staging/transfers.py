@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from koalapy import answers
+from koalapy.answers import jobs as answers
 from koalapy.model.identity import JobId
 from koalapy.model.textfile.words import valid_text
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from _faults.programs import Process
-from koalapy import answers
+from koalapy.answers import jobs as answers
 
 ONE = "one"  # the name of jobs that have one process, however many processors
 

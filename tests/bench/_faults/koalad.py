@@ -10,7 +10,9 @@ from typing import Any
 
 import yaml
 
-from koalapy import Grid, answers
+from koalapy import Grid
+from koalapy.answers.clusters import Cluster
+from koalapy.answers.jobs import Component, Job
 from koalapy.client.daemon import wait_for_end
 from koalapy.model.errors import KoalaError
 from koalapy.testgrid import Running, layout
@@ -58,13 +60,13 @@ class Koalad:
     def submit(self, *components: Document, **fields: Any) -> int:
         return self.grid.submit({"name": "work", "components": list(components), **fields}, directory=self.directory)
 
-    def job(self, job: int) -> answers.Job:
+    def job(self, job: int) -> Job:
         return self.grid.jobs(ids=[job])[0]
 
-    def component(self, job: int, cluster: str) -> answers.Component:
+    def component(self, job: int, cluster: str) -> Component:
         return next(each for each in self.job(job)["components"] if each["cluster"] == cluster)
 
-    def cluster(self, name: str) -> answers.Cluster:
+    def cluster(self, name: str) -> Cluster:
         return next(each for each in self.grid.clusters() if each["name"] == name)
 
     def until(self, found: Callable[[], Any], what: str, patience_s: float = 180) -> Any:

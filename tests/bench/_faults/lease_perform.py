@@ -10,7 +10,7 @@ from _faults.lease_evidence import Evidence
 from _faults.lease_scene import BETWEEN, LeaseScene, Person
 from _faults.lease_table import LeaseRow
 from _faults.programs import Process
-from koalapy import answers
+from koalapy.answers import jobs as answers
 from koalapy.model.errors import KoalaError
 from koalapy.testgrid import Running
 

@@ -14,7 +14,7 @@ from _faults.judging import Verdict
 from _faults.koalad import Koalad, batch_jobs
 from _faults.scene import Scene
 from _faults.table import Row
-from koalapy import answers
+from koalapy.answers import jobs as answers
 from koalapy.testgrid import Running, layout
 
 PATIENCE_S = 420.0

@@ -13,7 +13,8 @@ from typing import Any
 
 from _faults.koalad import Koalad, batch_jobs
 from _faults.programs import PLACE
-from koalapy import answers
+from koalapy.answers.jobs import Job
+from koalapy.answers.sweeps import Result
 from koalapy.testgrid import faults, layout, repair
 
 COUNT = 20_000
@@ -177,7 +178,7 @@ def account(koalad: Koalad) -> Account:
     return Account(starts, ends)
 
 
-def judge(koalad: Koalad, job: answers.Job, rows: Sequence[answers.Result], found: Account, count: int) -> SweepVerdict:
+def judge(koalad: Koalad, job: Job, rows: Sequence[Result], found: Account, count: int) -> SweepVerdict:
     numbers = Counter(row["parameter"] for row in rows)
     missing = [number for number in range(1, count + 1) if not numbers[number]]
     lost = [f"the sweep is {job['state']}: {job['reason']}"] if job["state"] != "done" else []
@@ -187,7 +188,7 @@ def judge(koalad: Koalad, job: answers.Job, rows: Sequence[answers.Result], foun
     return SweepVerdict(lost, twice, _wrong(rows, found), _left(koalad))
 
 
-def _wrong(rows: Sequence[answers.Result], found: Account) -> list[str]:
+def _wrong(rows: Sequence[Result], found: Account) -> list[str]:
     """Results that are not what the programs did."""
     wrong = []
     for row in rows:
@@ -208,7 +209,7 @@ def _left(koalad: Koalad) -> list[str]:
     return [f"queue: {line.strip()}" for line in batch_jobs(koalad.testgrid)] + pending_cancels + programs
 
 
-def after(struck: Struck, rows: Sequence[answers.Result], found: Account, until: float) -> Struck:
+def after(struck: Struck, rows: Sequence[Result], found: Account, until: float) -> Struck:
     """Add the runs after it. `until`: when the next fault struck."""
     began = [moment(row["started_at"]) for row in rows if row["cluster"] == struck.stroke.cluster]
     later = [at for at in began if at >= struck.mended_at]

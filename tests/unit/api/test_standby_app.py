@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from koalapy.answers import KoaladFacts
+from koalapy.answers.koalad import KoaladFacts
 from koalapy.api import openapi
 from koalapy.api.standby import create_standby_app
 from koalapy.model.change import Snapshot

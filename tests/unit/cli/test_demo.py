@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from koalapy.answers import Job
+from koalapy.answers.jobs import Job
 from koalapy.api import openapi  # noqa: F401  it configures the types of answers
 
 KOALA = [sys.executable, "-m", "koalapy.cli.main"]
