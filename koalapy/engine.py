@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from koalapy.attempts import batch_status, cancel, first_signs, submission, wrapper_reports
-from koalapy.attempts import pilots as attempts_pilots
+from koalapy.attempts import pilots as launchers
 from koalapy.broker.fit import Misfit, misfits
 from koalapy.coallocation import (
     barrier,
@@ -70,6 +70,7 @@ from koalapy.model.events import (
     ParametersEnded,
     ParametersReturned,
     ParametersWanted,
+    PilotCloseRequested,
     PruneRequested,
     ReceivedJobChanged,
     ReleaseRequested,
@@ -90,8 +91,10 @@ from koalapy.model.records import Records, Step
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
+from koalapy.pilots import kept, lifecycle
 from koalapy.policies.scavenging import ScavengingPolicies
-from koalapy.scavenging import black_holes, feeding, idle_nodes, parameters, pilots
+from koalapy.scavenging import black_holes, feeding, idle_nodes, parameters
+from koalapy.scavenging import pilots as sweep_pilots
 from koalapy.scavenging.scavenger import Scavenger
 from koalapy.scheduler import vacating
 from koalapy.scheduler.blocked_ahead import Overtaken
@@ -107,6 +110,7 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         CancelRequested: (user_requests.on_cancel_requested,),
         HoldRequested: (user_requests.on_hold_requested,),
         ReleaseRequested: (user_requests.on_release_requested,),
+        PilotCloseRequested: (lifecycle.on_close_requested,),
         FilesMoved: (claim.on_files_moved,),
         FilesStaged: (claim.on_files_moved,),
         AttemptSubmitted: (refusals.on_accepted, submission.on_submitted),
@@ -126,7 +130,7 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         ParametersEnded: (parameters.on_ended,),
         ParametersReturned: (parameters.on_returned,),
         ParametersWanted: (feeding.on_parameters_wanted,),
-        ClusterJoined: (clusters.on_joined,),
+        ClusterJoined: (clusters.on_joined, lifecycle.on_joined),
         ClusterChanged: (clusters.on_changed,),
         ClusterLeft: (
             parameters.on_cluster_left,
@@ -151,7 +155,7 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         JobReceived: (receiving.on_received,),
         ReceivedJobChanged: (receiving.on_changed,),
         SentJobReported: (sending.on_reported,),
-        StoreRestored: (pilots.on_store_restored, restored_store.on_store_restored),
+        StoreRestored: (sweep_pilots.on_store_restored, restored_store.on_store_restored),
         ClusterConnected: (clusters.on_connected, suspend.on_connected),
         ClusterLost: (clusters.on_lost,),
         ClusterMeasured: (clusters.on_measured, idle_nodes.on_measured),
@@ -166,9 +170,9 @@ OWNERS: Mapping[tuple[OwnerKind, type], tuple[Reaction, ...]] = MappingProxyType
         (OwnerKind.JOB, Started): (barrier.on_started,),
         (OwnerKind.JOB, Refused): (retries.on_refused,),
         (OwnerKind.JOB, Ended): (retries.on_ended,),
-        (OwnerKind.SWEEP, CameToBarrier): (attempts_pilots.on_came_to_barrier,),
-        (OwnerKind.SWEEP, Refused): (attempts_pilots.on_refused,),
-        (OwnerKind.SWEEP, LetGo): (pilots.on_let_go,),
+        (OwnerKind.SWEEP, CameToBarrier): (launchers.on_came_to_barrier,),
+        (OwnerKind.SWEEP, Refused): (launchers.on_refused,),
+        (OwnerKind.SWEEP, LetGo): (sweep_pilots.on_let_go,),
     }
 )  # the reactions of an attempt's owner to each fact that concerns it
 
@@ -228,13 +232,13 @@ class Engine:
             core.mark_dirty()
         if core.run_list.missing:
             self._run_list_step.end_lost(core, now)
-        if core.pilots.timed:
-            attempts_pilots.end_missing(core, now)
+        if core.launchers.timed:
+            launchers.end_missing(core, now)
         if core.facts:
             self._react_to_facts(now)
         self._run_list_step.run(core, now)
-        if core.pilots.timed or core.pilots.dirty:
-            attempts_pilots.examine(core, now)
+        if core.launchers.timed or core.launchers.dirty:
+            launchers.examine(core, now)
             if core.facts:
                 self._react_to_facts(now)
         self._scavenger.end_sweeps(now)
@@ -243,6 +247,10 @@ class Engine:
         if core.records.counters.doubtful_below:
             restored_store.bind_waiting(core, now)
         requests.step(core, now)
+        if core.pilots.records:
+            lifecycle.step(core, now)
+        if core.settings.pilots:
+            kept.step(core, now)
         if core.suspended.jobs:
             suspend.step(core, now)
         if core.startup_gate.give_up_late(now, bool(core.queue.ads)):
@@ -254,6 +262,8 @@ class Engine:
         self._scavenger.step(now)
         if core.prerequisites.ended:
             prerequisites.settle(core, now)  # what has failed since lets no job begin
+        if core.pilots.ended:
+            lifecycle.step(core, now)
         if core.queue.ads:
             self._compare_ads(now)
         revoking.step(core, now, self._policies)
@@ -264,6 +274,8 @@ class Engine:
             core.records.hint(command)
         if core.notifications.changes:
             notifications.announce_changes(core, now)
+        if core.pilots.unsaved:
+            core.records.note_pilots(core.pilots.take_changed())
         if core.neighbours.changed:
             core.records.note_neighbours(core.neighbours.take_changed())
         if core.leases.changed:
@@ -303,8 +315,8 @@ class Engine:
     def next_wakeup(self) -> Instant | None:
         """Return the instant at which time alone changes something; None if there is no such instant."""
         core, earliest = self.core, self._expiry
-        steps = self._run_list_step.wakeup(), attempts_pilots.wakeup(core), core.startup_gate.wakeup()
-        for moment in (*steps, self._scavenger.wakeup(), neighbours.wakeup(core)):
+        steps = self._run_list_step.wakeup(), launchers.wakeup(core), core.startup_gate.wakeup()
+        for moment in (*steps, self._scavenger.wakeup(), neighbours.wakeup(core), lifecycle.wakeup(core)):
             if moment is not None and (earliest is None or moment < earliest):
                 earliest = moment
         return earliest

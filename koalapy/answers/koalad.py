@@ -260,7 +260,7 @@ class UnreadableRecord(TypedDict):
 
     record: str
     """Name of the record for `koala repair`."""
-    kind: Literal["job", "attempt", "command", "results", "history", "learned"]
+    kind: Literal["job", "attempt", "pilot", "command", "results", "history", "learned"]
     job: int | None
     """Job that the record is about, if known."""
     reason: str

@@ -20,12 +20,13 @@ from koalapy.answers.clusters import (
 )
 from koalapy.answers.koalad import KoaladFacts
 from koalapy.api.bodies import LONGEST_WAIT_S, AnswersBody, CleanBody, ClusterBody, LoginBody, ReloadBody, Timeout
+from koalapy.core.left_on import LeftOn
 from koalapy.runtime.grid_changes import GridChanges, Reloaded
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.service import Service
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.runtime.unknown import answer as unknown_answer
-from koalapy.views.clusters import LeftOn, cluster_change, clusters_answer
+from koalapy.views.clusters import cluster_change, clusters_answer
 from koalapy.views.matching import ads_answer
 
 Facts = Callable[[], KoaladFacts]

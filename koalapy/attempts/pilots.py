@@ -26,8 +26,8 @@ def stop(
 ) -> None:  # fmt: skip
     """Order the cluster to end the pilot. Nothing happens if it is let go, or if it is ending and `force` is false.
 
-    `stop_reason`: see Pilot; the first one counts. `failed`: the reason counts as the pilot's failure. `force`: nobody
-    waits until its program has ended.
+    `stop_reason`: see SweepPilot; the first one counts. `failed`: the reason counts as the pilot's failure. `force`:
+    nobody waits until its program has ended.
     """
     fields = pilot.pilot
     if fields is None or pilot.let_go or (pilot.cancelling and not force):
@@ -53,7 +53,7 @@ def on_came_to_barrier(core: Core, now: Instant, event: CameToBarrier) -> None:
     pilot = core.records.attempt(event.attempt)
     if pilot is not None and pilot.state is AttemptState.AT_BARRIER:
         core.at_barrier.add(pilot.id, pilot.cluster)
-        core.pilots.dirty[pilot.id] = None
+        core.launchers.dirty[pilot.id] = None
 
 
 def on_refused(core: Core, now: Instant, event: Refused) -> None:
@@ -75,7 +75,7 @@ def failure_of(pilot: Attempt) -> Reason | None:
 
 def end_missing(core: Core, now: Instant) -> None:
     """End the pilots that have been missing for so long that they count as lost."""
-    for pilot in list(core.pilots.timed.values()):
+    for pilot in list(core.launchers.timed.values()):
         if pilot.unknown_since is not None:
             end_lost(core, now, pilot)
 
@@ -85,13 +85,13 @@ def examine(core: Core, now: Instant) -> None:
 
     Only pilots that changed are examined, and those with a running timer.
     """
-    for pilot in list(core.pilots.timed.values()):
+    for pilot in list(core.launchers.timed.values()):
         if (late_at := barrier_ends(pilot, core.settings)) is not None and now >= late_at:
             stop(core, now, pilot, "barrier_timeout", _too_late(core.settings), failed=True)
-    dirty = sorted(core.pilots.dirty)
-    core.pilots.dirty.clear()
+    dirty = sorted(core.launchers.dirty)
+    core.launchers.dirty.clear()
     for identity in dirty:
-        if (found := core.records.pilots.get(identity)) is not None and not found.let_go:
+        if (found := core.records.launchers.get(identity)) is not None and not found.let_go:
             _examine(core, now, found)
 
 
@@ -114,12 +114,12 @@ def _release(core: Core, now: Instant, pilot: Attempt) -> None:
 
 def wakeup(core: Core) -> Instant | None:
     """Return the instant at which time alone changes something for a pilot; None if there is no such instant."""
-    if not core.pilots.timed:
+    if not core.launchers.timed:
         return None
-    moments = [barrier_ends(pilot, core.settings) for pilot in core.pilots.timed.values()]
+    moments = [barrier_ends(pilot, core.settings) for pilot in core.launchers.timed.values()]
     moments += [
         lost_at(pilot, core.settings)
-        for pilot in core.pilots.timed.values()
+        for pilot in core.launchers.timed.values()
         if core.information.is_connected(pilot.cluster)
     ]
     return min([moment for moment in moments if moment is not None], default=None)

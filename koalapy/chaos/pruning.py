@@ -27,7 +27,7 @@ def _prune(world: World, rng: Random) -> None:
     before, records, of_sweeps = Instant(koalad.now() - between(rng, *_KEEP)), rng.random() < 0.7, rng.random() < 0.5
     work = [] if of_sweeps else koalad.store.prunable(before, MOST, JobId(0), records)
     pilots = koalad.store.prunable_pilots(before, MOST, JobId(0), records) if of_sweeps else []
-    living = [*koalad.engine.records.all_work(), *koalad.engine.records.pilots.values()]
+    living = [*koalad.engine.records.all_work(), *koalad.engine.records.launchers.values()]
     unripe = rng.sample(living, min(len(living), rng.randint(0, 3)))
     work += [job_value(each) for each in unripe if isinstance(each, Job)]
     work += [sweep_value(each) for each in unripe if isinstance(each, Sweep)]

@@ -164,7 +164,7 @@ def _why_kept(core: Core, pruned: Pruned, before: Instant, with_pending_cancels:
 
 def _is_over(core: Core, pruned: Pruned) -> bool:
     if isinstance(pruned, Attempt):
-        return pruned.let_go and pruned.id not in core.records.pilots
+        return pruned.let_go and pruned.id not in core.records.launchers
     if isinstance(pruned, Sweep):
         return pruned.state.final and pruned.id not in core.records.sweeps
     return pruned.state.final and pruned.id not in core.records.jobs and not pruned.live

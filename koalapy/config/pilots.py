@@ -4,30 +4,37 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from koalapy.config.connect import Leased, Pilot
+from koalapy.config import connect
+from koalapy.config.connect import Leased
 from koalapy.config.convert import cluster_config
 from koalapy.config.load import with_clusters
 from koalapy.config.scavenging import Scavenge
 from koalapy.config.schema import Cluster, GridFile, Isolation
 from koalapy.model.identity import JobId
 from koalapy.model.lease import LeasedCluster
-from koalapy.model.pilot import PilotCluster, PilotRule, pilot_cluster
-from koalapy.model.request import Isolate, PilotTerms
+from koalapy.model.pilot import Pilot, PilotRule, pilot_cluster, pilot_request
+from koalapy.model.request import ComponentRequest, Isolate, PilotTerms
 
 # Keys that hold inside an allocation as they do around it. The others are about batch jobs and logins.
 _KEPT = ("setup", "relay", "relay_network", "network", "poll", "shared", "python")
 
 
-def pilot_rules(grid: GridFile) -> dict[str, PilotRule]:
-    """Return the rules of the pilots that koalapy opens by itself, by cluster."""
-    return {
-        name: PilotRule(
-            least=each.least, most=each.most, size=each.size, nodes=each.nodes, walltime=each.walltime, idle=each.idle,
-            waiting=each.when.waiting,
-        )
-        for name, each in grid.pilots.items()
-        if name in grid.clusters
-    }  # fmt: skip
+def pilot_rules(grid: GridFile, owner: str) -> tuple[tuple[str, PilotRule], ...]:
+    """Return the rules of the pilots that koalapy opens by itself, by cluster. `owner`: to whom they belong."""
+    return tuple([(name, _rule(grid, name, owner)) for name in grid.pilots if name in grid.clusters])
+
+
+def _rule(grid: GridFile, cluster: str, owner: str) -> PilotRule:
+    rule = grid.pilots[cluster]
+    component = ComponentRequest(
+        processors=rule.size,
+        executable="",
+        walltime=rule.walltime,
+        processors_per_node=None if rule.nodes is None else rule.size // rule.nodes,
+    )
+    terms = with_isolation(grid, PilotTerms(idle=rule.idle, shared=True, kept=True), cluster)
+    request = pilot_request(component, terms)
+    return PilotRule(least=rule.least, most=rule.most, waiting=rule.when.waiting, request=request, owner=owner)
 
 
 def with_isolation(grid: GridFile, terms: PilotTerms, cluster: str) -> PilotTerms:
@@ -38,14 +45,14 @@ def with_isolation(grid: GridFile, terms: PilotTerms, cluster: str) -> PilotTerm
     return replace(terms, isolate=found.means, visible=found.visible)
 
 
-def with_held(grid: GridFile, held: Iterable[PilotCluster | LeasedCluster]) -> GridFile:
+def with_held(grid: GridFile, held: Iterable[Pilot | LeasedCluster]) -> GridFile:
     """Return the grid with the clusters of these pilots and leases, except pilots on clusters that it does not have."""
     found = {}
     for each in held:
         if isinstance(each, LeasedCluster):
             found[each.name] = leased(each)
         elif each.around in grid.clusters:
-            found[each.name] = inside(grid.clusters[each.around], each.job, each.terms)
+            found[each.name] = inside(grid.clusters[each.around], each.id, each.terms)
     return with_clusters(grid, found)
 
 
@@ -55,7 +62,7 @@ def inside(around: Cluster, job: JobId, terms: PilotTerms) -> Cluster:
     Sweeps are placed there if it is shared, and if its programs are not isolated: a Launcher is not.
     """
     values: dict[str, Any] = {key: getattr(around, key) for key in _KEPT if key in around.model_fields_set}
-    values |= {"batch": "allocation", "connect": (Pilot(job).text,), "only_named": not terms.shared}
+    values |= {"batch": "allocation", "connect": (connect.Pilot(job).text,), "only_named": not terms.shared}
     no_sweeps = not terms.shared or terms.isolate is not Isolate.NONE
     values["isolation"] = Isolation(means=terms.isolate, visible=terms.visible)
     return Cluster.model_construct(**values, scavenge=Scavenge(off=no_sweeps))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from koalapy.core.at_barrier import AtBarrier
 from koalapy.core.foreign import ForeignStatements
+from koalapy.core.launchers import Launchers
 from koalapy.core.leases import Leases
 from koalapy.core.matching import Matching
 from koalapy.core.neighbours import Neighbours
@@ -35,15 +36,15 @@ _NOTED = frozenset({ForgetAttempt, CollectOutput, AnnounceNotification, SendNoti
 class Core:
     """The engine's records with their indices, its settings, KIS, and the state of the sessions with clusters.
 
-    `queue`, `run_list`, `pilots`, `at_barrier`, `notifications`, `prerequisites`, `sent_jobs`, `received_jobs` and
-    `suspended` are indices of `records`. `limited`: by cluster, jobs that it refused because of a limit on submitted
-    jobs, though some may not wait for it any more. `silent`: attempts that have given no sign since koalad's start.
-    `came_before`: by cluster, the attempts that were at their barriers in a session that this engine has taken over
-    from the one before. `node_sizes`: by cluster, the processors of the largest node that the cluster has shown, or
-    that a Launcher has there. `dirty`: whether something that the scheduling pass reads has changed. `nodes_changed`:
-    whether a cluster was measured since the nodes were last surveyed for sweeps. `left`: clusters that have left the
-    grid since this koalad's start, to which no command goes. `facts`: those derived from the present event, for the
-    owners of attempts.
+    `queue`, `run_list`, `launchers`, `at_barrier`, `notifications`, `prerequisites`, `sent_jobs`, `received_jobs` and
+    `suspended` are indices of `records`; `pilots` has records of its own too. `limited`: by cluster, jobs that it
+    refused because of a limit on submitted jobs, though some may not wait for it any more. `silent`: attempts that have
+    given no sign since koalad's start. `came_before`: by cluster, the attempts that were at their barriers in a session
+    that this engine has taken over from the one before. `node_sizes`: by cluster, the processors of the largest node
+    that the cluster has shown, or that a Launcher has there. `dirty`: whether something that the scheduling pass reads
+    has changed. `nodes_changed`: whether a cluster was measured since the nodes were last surveyed for sweeps. `left`:
+    clusters that have left the grid since this koalad's start, to which no command goes. `facts`: those derived from
+    the present event, for the owners of attempts.
     """
 
     def __init__(self, settings: Settings, snapshot: Snapshot) -> None:
@@ -51,13 +52,14 @@ class Core:
         self.settings = settings
         self.information = Information(settings.clusters, snapshot.instance, settings.settles, settings.beside_program)
         self.run_list, self.queue = RunList(), WaitQueue()
-        self.at_barrier, self.pilots, self.notifications = AtBarrier(), Pilots(), Notifications()
+        self.at_barrier, self.launchers, self.notifications = AtBarrier(), Launchers(), Notifications()
         self.prerequisites = Prerequisites()
         self.sent_jobs, self.received_jobs, self.suspended = SentJobs(), ReceivedJobs(), SuspendedJobs()
         lives = self.information.commitments, self.at_barrier
         indices: tuple[Index, ...] = self.run_list, self.queue, self.notifications, self.prerequisites
-        indices = *indices, self.sent_jobs, self.received_jobs, self.suspended
-        self.records = Records(snapshot, indices, lives, (self.pilots,))
+        self.pilots = Pilots(snapshot.pilots)
+        indices = *indices, self.sent_jobs, self.received_jobs, self.suspended, self.pilots
+        self.records = Records(snapshot, indices, lives, (self.launchers,))
         self.prerequisites.survey(self.records.all_work(), snapshot.unreadable)
         self.limited: dict[str, dict[JobId, None]] = {}
         for job in snapshot.jobs:
@@ -65,7 +67,7 @@ class Core:
                 if each.of_a_limit and not job.state.final:
                     self.limited.setdefault(each.cluster, {})[job.id] = None
         self.silent: dict[AttemptId, None] = {each.id: None for job in snapshot.jobs for each in job.live}
-        self.silent |= {each.id: None for each in snapshot.pilots}
+        self.silent |= {each.id: None for each in snapshot.launchers}
         self.recalled = RecalledAttempts(names)
         self.startup_gate = StartupGate(names, (*snapshot.jobs, *snapshot.sweeps))
         self.poll_urgency = PollUrgency()
@@ -92,6 +94,7 @@ class Core:
         self.silent = {attempt: None for attempt in before.silent if attempt in self.silent}
         self.startup_gate.inherit(before.startup_gate)
         self.neighbours.inherit(before.neighbours)
+        self.pilots.inherit(before.pilots)
         self.pruning.pruned = before.pruning.pruned
         self.notifications.given_up = before.notifications.given_up
         self.information.inherit(before.information)
@@ -131,4 +134,4 @@ class Core:
         if attempt.pilot is None:
             self.run_list.mark_dirty(attempt.id.job)
         else:
-            self.pilots.dirty[attempt.id] = None
+            self.launchers.dirty[attempt.id] = None

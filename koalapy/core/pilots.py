@@ -1,64 +1,94 @@
-"""Index of pilots: by owner and cluster, those that the next step examines, and those with a running timer."""
+"""The records of pilots, and the jobs and sweeps that name their clusters."""
 
-from collections.abc import Collection
-from typing import TypeVar
+from collections.abc import Iterable
+from dataclasses import replace
 
-from koalapy.model.attempt import Attempt, Owner, OwnerKind
-from koalapy.model.identity import AttemptId
+from koalapy.model.commands import GridHint
+from koalapy.model.identity import JobId
+from koalapy.model.index import Index
+from koalapy.model.job import Job
+from koalapy.model.pilot import Pilot, first_record, job_of_pilot
+from koalapy.model.states import JobState
+from koalapy.model.sweep import Sweep, Work
+from koalapy.model.units import Instant
+from koalapy.policies.pilots import PilotKeeper
 
-K = TypeVar("K")
 
+class Pilots(Index):
+    """The records of the pilots that are not over, by job, in the order of their opening.
 
-class Pilots:
-    """An index of the pilots that are neither cleaned up nor detached, whose owners are no jobs.
-
-    `dirty`: pilots that the next step examines. `timed`: pilots that wait at their barriers or on the way there, or are
-    missing, so that a timer may run. `turned`: pilots whose state changed since the list was last cleared.
+    `unsaved`: the records that have changed in this step. `ended`: those whose jobs have become final since they were
+    last followed. `naming`: by pilot, the jobs and sweeps that name its cluster. `hints`: by cluster, the newest hint
+    that is not known to be carried out. `look_at`: when a pilot may end next; `keep_at`: when one may be opened next.
+    `keepers`: by cluster, of the rules of the grid file; after a restart of koalad they begin anew.
     """
 
-    def __init__(self) -> None:
-        self.dirty: dict[AttemptId, None] = {}
-        self.timed: dict[AttemptId, Attempt] = {}
-        self.turned: list[AttemptId] = []
-        self._of: dict[Owner, dict[AttemptId, Attempt]] = {}
-        self._on: dict[str, dict[AttemptId, Attempt]] = {}
+    def __init__(self, pilots: Iterable[Pilot]) -> None:
+        self.records = {each.id: each for each in pilots}
+        self.unsaved: dict[JobId, Pilot] = {}
+        self.ended: dict[JobId, None] = {}
+        self.naming: dict[JobId, dict[JobId, None]] = {}
+        self.hints: dict[str, GridHint] = {}
+        self.look_at: Instant | None = None
+        self.keep_at: Instant | None = None
+        self.keepers: dict[str, PilotKeeper] = {}
 
-    def added(self, pilot: Attempt) -> None:
-        self._of.setdefault(pilot.owner, {})[pilot.id] = pilot
-        self._on.setdefault(pilot.cluster, {})[pilot.id] = pilot
-        self._enter(pilot)
+    def inherit(self, before: "Pilots") -> None:
+        """Take over what no store keeps from the core that this one replaces."""
+        self.hints, self.keepers = before.hints, before.keepers
 
-    def changed(self, pilot: Attempt, names: Collection[str]) -> None:
-        if not pilot.let_go:
-            if "state" in names:
-                self.turned.append(pilot.id)
-            self._enter(pilot)
-            return
-        _remove(self._of, pilot.owner, pilot.id)
-        _remove(self._on, pilot.cluster, pilot.id)
-        self.dirty.pop(pilot.id, None)
-        self.timed.pop(pilot.id, None)
+    def put(self, pilot: Pilot) -> Pilot:
+        """Replace the record, or remove that of a pilot that is over. Returns it.
 
-    def of(self, owner: Owner) -> list[Attempt]:
-        """Return the pilots of the owner, in the order of their numbers."""
-        return [pilot for _, pilot in sorted(self._of.get(owner, {}).items())]
+        Raises ValueError for a transition that the table does not have.
+        """
+        before = self.records.get(pilot.id)
+        if before == pilot:
+            return pilot
+        if before is not None and before.state is not pilot.state and not before.state.may_become(pilot.state):
+            raise ValueError(f"pilot {pilot.id} cannot go from {before.state} to {pilot.state}")
+        self.records[pilot.id] = self.unsaved[pilot.id] = pilot
+        if pilot.state.final:
+            del self.records[pilot.id]
+        return pilot
 
-    def on(self, cluster: str, kind: OwnerKind) -> list[Attempt]:
-        """Return the pilots of this kind of owners on the cluster, in the order of their numbers."""
-        found = sorted(self._on.get(cluster, {}).items())
-        return [pilot for _, pilot in found if pilot.owner.kind is kind]
+    def take_changed(self) -> tuple[Pilot, ...]:
+        """Return the records that have changed since the last call."""
+        changed, self.unsaved = self.unsaved, {}
+        return tuple(changed.values())
 
-    def _enter(self, pilot: Attempt) -> None:
-        self.dirty[pilot.id] = None
-        waits = pilot.allocated_at is not None and not (pilot.state.released or pilot.state.ended)
-        if waits or pilot.unknown_since is not None:
-            self.timed[pilot.id] = pilot
-        else:
-            self.timed.pop(pilot.id, None)
+    # ---- the index
+
+    def added(self, job: Job) -> None:
+        if job.id not in self.records and (pilot := first_record(job)) is not None:
+            self.put(pilot)
+        self._enter(job)
+
+    def became_final(self, job: Job) -> None:
+        if (pilot := self.records.get(job.id)) is not None:
+            self.put(replace(pilot, failed=job.state is JobState.FAILED))
+            self.ended[job.id] = None
+        self._remove(job)
+
+    def sweep_added(self, sweep: Sweep) -> None:
+        self._enter(sweep)
+
+    def sweep_became_final(self, sweep: Sweep) -> None:
+        self._remove(sweep)
+
+    def _enter(self, work: Work) -> None:
+        for pilot in _named(work):
+            self.naming.setdefault(pilot, {})[work.id] = None
+
+    def _remove(self, work: Work) -> None:
+        for pilot in _named(work):
+            there = self.naming.get(pilot, {})
+            there.pop(work.id, None)
+            if not there:
+                self.naming.pop(pilot, None)
 
 
-def _remove(index: dict[K, dict[AttemptId, Attempt]], key: K, pilot: AttemptId) -> None:
-    found = index.get(key, {})
-    found.pop(pilot, None)
-    if not found:
-        index.pop(key, None)
+def _named(work: Work) -> list[JobId]:
+    """Return the pilots whose clusters a job or sweep names."""
+    clusters = {each.cluster for each in work.request.components if each.cluster is not None}
+    return [pilot for each in clusters if (pilot := job_of_pilot(each)) is not None]

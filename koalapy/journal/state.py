@@ -19,7 +19,18 @@ from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
 
-ROOMS = ("engine", "core", "information", "broker", "scheduler", "attempts", "coallocation", "scavenging", "model")
+ROOMS = (
+    "engine",
+    "core",
+    "information",
+    "broker",
+    "scheduler",
+    "attempts",
+    "coallocation",
+    "scavenging",
+    "pilots",
+    "model",
+)
 
 _Memo = dict[int, Any]
 _Copy = Callable[[Any, _Memo], Any]

@@ -24,6 +24,7 @@ from koalapy.config import (
 )
 from koalapy.config.difference import PLACE
 from koalapy.core.foreign import Foreign
+from koalapy.core.left_on import LeftOn
 from koalapy.driver.driver import Driver
 from koalapy.engine import Engine
 from koalapy.journal.journal import Journal
@@ -33,8 +34,8 @@ from koalapy.model.change import Change, Snapshot
 from koalapy.model.errors import OurError, RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Counters
-from koalapy.model.lease import LeasedCluster, is_held
-from koalapy.model.pilot import PilotCluster, cluster_of_pilot
+from koalapy.model.lease import is_held
+from koalapy.model.pilot import clusters_held
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
@@ -70,8 +71,6 @@ from koalapy.scheduler.schedule import Policies
 from koalapy.sites.joining import leases_held
 from koalapy.store.contract import Store
 from koalapy.store.open import is_shared, open_store
-from koalapy.views.clusters import LeftOn
-from koalapy.views.pilots import clusters_held
 from koalapy.views.recovery import Recovery
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ class Koalad:
         `taken_over` is called when another koalad has taken the store: this one can only end.
         `read` reads the job files that maintenance submits for `owner`. `read_grid` reads the grid file again.
         """
-        self._grid = grid
+        self._grid, self._owner = grid, owner
         self._clock = SystemClock()
         shared = is_shared(grid.file.store)
         commanded = CommandClusters() if shared else _with_commanded(grid, state_directory)
@@ -118,7 +117,9 @@ class Koalad:
                 raise refusal
             commanded = replace(commanded, places=commanded.places | command_clusters.places_of(grid.file))
             _save_commanded(state_directory, commanded)
-        grid.file = with_held(grid.file, _held(grid.file, snapshot, self._store))
+        attempts = _known_attempts(snapshot)
+        leases = leases_held(snapshot.leases, attempts, borrow_of(grid.file.site))
+        grid.file = with_held(grid.file, [*clusters_held(snapshot.pilots, attempts), *leases])
         draining = tuple(name for name in commanded.draining if name in grid.file.clusters)
         commanded = replace(commanded, draining=draining)
         self._settings = self._settings_of(grid.file, commanded.draining)
@@ -177,7 +178,6 @@ class Koalad:
             self._loop,
             self._clock,
             owner,
-            lambda: pilot_rules(grid.file),
             lambda terms, cluster: with_isolation(grid.file, terms, cluster),
         )
 
@@ -209,7 +209,11 @@ class Koalad:
             for each in settings.clusters
         )
         scavenging = replace(settings.scavenging, offsets=offsets(self._clock.now()))
-        return replace(settings, clusters=clusters, scavenging=scavenging)
+        rules = tuple(
+            (name, replace(rule, request=_with_defaults(grid, rule.request)))
+            for name, rule in pilot_rules(grid, self._owner)
+        )
+        return replace(settings, clusters=clusters, scavenging=scavenging, pilots=rules)
 
     def _check(self, grid: GridFile) -> None:
         """Raises RequestError if a policy or a task of the grid file cannot be loaded."""
@@ -227,7 +231,6 @@ class Koalad:
             self.service.placement = self._policies[0].placement
         self._written.most, self.service.disk.warn = grid.disk.output, grid.disk.warn
         self.maintenance.replace(grid.maintenance)
-        self.pilots.upkeep.look_soon()
 
     def _renewed(self) -> Engine:
         chosen, of_sweeps = self._policies
@@ -301,7 +304,6 @@ class Koalad:
         self.service.disk.start()
         self._loop.start()  # it sends the last koalad's outbox at once
         self.maintenance.start()
-        self.pilots.upkeep.start()
 
     def cancel_all(self, patience_s: float) -> None:
         """Cancel every job, and wait until all are cleaned up, at most `patience_s` seconds."""
@@ -313,7 +315,6 @@ class Koalad:
     def disconnect(self) -> None:
         """Disconnect from the clusters, and release all threads that wait. Jobs run on."""
         self.maintenance.stop()
-        self.pilots.upkeep.stop()
         self.grid_changes.close()
         self.service.close()
         self._accounting.close()
@@ -332,7 +333,6 @@ class Koalad:
         for line in change.history:
             _LOG.info(str(line.kind), job=line.job, **line.details)
         _log_recovered(self.service.committed(change))
-        self.pilots.committed(change)
         self.leases.committed(change)
         if self.sites is not None:
             self.sites.links.committed(change)
@@ -433,19 +433,9 @@ def _other_batch_system(grid: GridFile, places: Mapping[str, Sequence[Any]], sna
     return None
 
 
-def _held(grid: GridFile, snapshot: Snapshot, store: Store) -> list[PilotCluster | LeasedCluster]:
-    """Return the pilots and leases that a former koalad left, and those on which attempts of jobs are known."""
-    attempts = _known_attempts(snapshot)
-    found: list[PilotCluster | LeasedCluster] = []
-    for number in clusters_held(snapshot.jobs, attempts):
-        if (job := store.job(number)) is not None:
-            found.append(cluster_of_pilot(job))
-    return [*found, *leases_held(snapshot.leases, attempts, borrow_of(grid.site))]
-
-
 def _known_attempts(snapshot: Snapshot) -> list[Attempt]:
     attempts = [each for job in snapshot.jobs for each in job.attempts if each is not None and not each.cleaned_up]
-    return [*attempts, *snapshot.pilots, *snapshot.pending_cancels]
+    return [*attempts, *snapshot.launchers, *snapshot.pending_cancels]
 
 
 def _save_commanded(state_directory: Path, contents: CommandClusters) -> None:

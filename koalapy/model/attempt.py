@@ -32,7 +32,7 @@ class Owner(NamedTuple):
 
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pilot:
+class SweepPilot:
     """The fields that only a pilot has: an attempt that holds nodes for an owner that is not a job.
 
     `stop_reason`: why it was ordered to stop; '' if it was not. One of a sweep is preempted (for others' jobs), shrunk
@@ -87,7 +87,7 @@ class Attempt:
     silent_since: Instant | None = None
     detached_at: Instant | None = None
     superseded: bool = False
-    pilot: Pilot | None = None
+    pilot: SweepPilot | None = None
     around: str = ""
 
     @property
@@ -127,12 +127,12 @@ class Attempt:
         return self.silent_since is not None and not self.state.ended
 
 
-def pilot_of(attempt: Attempt) -> Pilot:
+def pilot_of(attempt: Attempt) -> SweepPilot:
     """Return the fields that only a pilot has, of an attempt that is one."""
     assert attempt.pilot is not None
     return attempt.pilot
 
 
-replace_pilot = replacer(Pilot)
+replace_pilot = replacer(SweepPilot)
 AttemptRow = row_class(Attempt)
 attempt_row, attempt_value = caster(Attempt, AttemptRow), caster(AttemptRow, Attempt)

@@ -13,6 +13,7 @@ from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.lease import Lease, Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
+from koalapy.model.pilot import Pilot
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.usage import BatchSpan, Usage
 
@@ -61,6 +62,7 @@ class Change:
     accounted: tuple[BatchSpan, ...] = ()  # batch systems' accounting of attempts whose usage is entered
     new: tuple[JobId, ...] = ()  # of `jobs` and `sweeps`, those that must not be in the store yet
     as_before: tuple[JobId, ...] = ()  # of `jobs`, those whose own fields are as they were
+    pilots: tuple[Pilot, ...] = ()  # that changed; the record of one that is over is removed
     neighbours: tuple[Neighbour, ...] = ()  # that changed; the record of one that is gone is removed
     leases: tuple[Lease, ...] = ()  # that changed; the record of one that is gone is removed
     requests_seen: tuple[SeenRequest, ...] = ()  # of neighbours, for the first time
@@ -89,6 +91,7 @@ class Change:
             or self.learned
             or self.usage
             or self.accounted
+            or self.pilots
             or self.neighbours
             or self.leases
             or self.requests_seen
@@ -108,7 +111,8 @@ class Snapshot:
     sweeps: tuple[Sweep, ...] = ()
     pending_cancels: tuple[Attempt, ...] = ()
     jobless: tuple[AttemptId, ...] = ()  # those of them whose owner a repair dropped: it has no history any more
-    pilots: tuple[Attempt, ...] = ()  # those that are neither cleaned up nor detached
+    launchers: tuple[Attempt, ...] = ()  # of sweeps, those that are neither cleaned up nor detached
+    pilots: tuple[Pilot, ...] = ()  # by job
     outbox: tuple[OutboxEntry, ...] = ()
     learned: Learned = NOTHING
     neighbours: tuple[Neighbour, ...] = ()  # by name

@@ -15,7 +15,7 @@ from koalapy.model.lease import LeasedCluster, Origin
 from koalapy.model.matching import Question
 from koalapy.model.notification import Notification
 from koalapy.model.parameters import Space
-from koalapy.model.pilot import PilotCluster
+from koalapy.model.pilot import Pilot
 from koalapy.model.request import ComponentRequest, Interactive, Request
 from koalapy.model.sent import Sent, SentChange
 from koalapy.model.units import Duration, Instant
@@ -367,7 +367,7 @@ class JoinCluster:
     Nothing happens if it is one. Until it is done it is tried again; the newest hint on a cluster counts.
     """
 
-    held: PilotCluster | LeasedCluster
+    held: Pilot | LeasedCluster
 
     @property
     def name(self) -> str:

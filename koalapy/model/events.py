@@ -118,6 +118,14 @@ class NeighbourLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PilotCloseRequested:
+    """A person has closed a pilot. `force`: with whatever is there; without it one that is in use stays."""
+
+    pilot: JobId
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseEndRequested:
     """A person has ended a lease: a lent one is taken back, a borrowed one is returned.
 
@@ -609,6 +617,7 @@ Event = (
     | CancelRequested
     | HoldRequested
     | ReleaseRequested
+    | PilotCloseRequested
     | ClusterJoined
     | ClusterChanged
     | ClusterLeft

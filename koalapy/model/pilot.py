@@ -1,14 +1,14 @@
-"""A pilot: a job that holds processors for other jobs, and is a cluster of its own while it runs."""
+"""A pilot: one batch job that holds processors for other jobs, which are a cluster of their own while it runs."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import NamedTuple
 
+from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Launch, PilotTerms, Request, WhenBusy
-from koalapy.model.states import JobState
-from koalapy.model.units import SECOND, Duration
+from koalapy.model.states import JobState, PilotState
+from koalapy.model.units import SECOND, Duration, Instant
 
 _PREFIX = "pilot~"  # no cluster of a grid file has a name with a tilde
 SHORTEST_WALLTIME = Duration(30 * SECOND)
@@ -19,40 +19,40 @@ _MARGIN = Duration(5 * SECOND)  # so that the program ends before anything ends 
 class PilotRule:
     """The pilots that koalapy keeps on one cluster.
 
-    `least`: how many there always are. `most`: how many there may be, those in a batch queue too. `size`: processors of
-    each, on `nodes` nodes; None: as the batch system divides them. `waiting`: how long a job must have waited that a
-    further one could run. `walltime`, `idle`: of each pilot.
+    `least`: how many there always are. `most`: how many there may be, those in a batch queue too. `waiting`: how long a
+    job must have waited that a further one could run. `request`: of each pilot, without its cluster. `owner`: to whom
+    its job belongs.
     """
 
     least: int
     most: int
-    size: int
-    nodes: int | None
-    walltime: Duration
-    idle: Duration
     waiting: Duration
+    request: Request
+    owner: str = ""
 
 
-class PilotState(StrEnum):
-    """The state of a pilot. The tables of its job and attempt govern the changes (`states.py`)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pilot:
+    """The record of a pilot that is not over. `id`: of the job that holds its processors, on the cluster `around` it.
 
-    BINDING = "binding"  # its job waits, or is in a batch queue
-    BOUND = "bound"  # it is a cluster
-    CLOSING = "closing"  # its batch job is being ended
-    OVER = "over"
-    FAILED = "failed"  # it ended before its time, or never began
+    `idle_since`: since when nothing is on it, though jobs could be placed there at first. `unusable_since`: since when
+    nothing is on it because none could. At most one of them is set, and only while it is a cluster. `used`: something
+    of a job was there. `failed`: its job has failed.
+    """
 
-
-class PilotCluster(NamedTuple):
-    """A pilot as a cluster. `job`: the one that holds its processors, on the cluster `around` it."""
-
-    job: JobId
+    id: JobId
     around: str
     terms: PilotTerms
+    state: PilotState = PilotState.BINDING
+    idle_since: Instant | None = None
+    unusable_since: Instant | None = None
+    used: bool = False
+    failed: bool = False
 
     @property
     def name(self) -> str:
-        return pilot_cluster(self.job)
+        """The name of its cluster."""
+        return pilot_cluster(self.id)
 
 
 def pilot_cluster(job: JobId) -> str:
@@ -60,10 +60,12 @@ def pilot_cluster(job: JobId) -> str:
     return f"{_PREFIX}{job}"
 
 
-def cluster_of_pilot(job: Job) -> PilotCluster:
-    """Return the cluster that a job is, which must be a pilot."""
-    assert job.request.pilot is not None
-    return PilotCluster(job.id, job.request.components[0].cluster or "", job.request.pilot)
+def first_record(job: Job) -> Pilot | None:
+    """Return the first record of the pilot that a job is; None for any other job, and for one that holds a lease."""
+    terms = job.request.pilot
+    if terms is None or terms.lent:
+        return None
+    return Pilot(id=job.id, around=job.request.components[0].cluster or "", terms=terms)
 
 
 def job_of_pilot(cluster: str) -> JobId | None:
@@ -83,17 +85,15 @@ def pilot_request(component: ComponentRequest, terms: PilotTerms) -> Request:
     return Request(name="pilot", components=(held,), when_busy=WhenBusy.QUEUE, retry_on=(), pilot=terms)
 
 
-def pilot_state(job: Job) -> PilotState:
-    """Return the state of a pilot."""
-    if job.state is JobState.STOPPING:
-        return PilotState.CLOSING
-    if job.state is JobState.FAILED:
-        return PilotState.FAILED
-    if job.state.final:
-        return PilotState.OVER
-    return PilotState.BOUND if is_bound(job) else PilotState.BINDING
-
-
 def is_bound(job: Job) -> bool:
     """Return whether the pilot's program runs, so that it is a cluster."""
     return job.state is JobState.RUNNING and any(each.state.released for each in job.present)
+
+
+def clusters_held(pilots: Iterable[Pilot], attempts: Iterable[Attempt]) -> list[Pilot]:
+    """Return the pilots of a store that must be clusters from koalad's start on.
+
+    Their programs run, or attempts on them are known. `attempts`: all that are not cleaned up.
+    """
+    used = {each.cluster for each in attempts}
+    return [each for each in pilots if each.state.is_cluster or each.name in used]

@@ -17,6 +17,7 @@ from koalapy.model.learned import Learned
 from koalapy.model.lease import Lease, Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
+from koalapy.model.pilot import Pilot
 from koalapy.model.states import (
     ATTEMPT_TRANSITIONS,
     JOB_TRANSITIONS,
@@ -105,7 +106,7 @@ class Records:
 
     They are rows, which are changed in place and only here. `take` hands out copies that never change, and drops what
     is final, and pilots that were let go. `indices`, `attempt_indices` and `pilot_indices` of other rooms learn
-    of every change, what the snapshot has first. `pilots`: the attempts whose owners are no jobs.
+    of every change, what the snapshot has first. `launchers`: the attempts whose owners are no jobs.
     `jobless`: pending cancels whose owner a repair dropped, so that no history can be noted for them.
     """
 
@@ -121,7 +122,7 @@ class Records:
         self.jobs: dict[JobId, Job] = {}
         self.sweeps: dict[JobId, Sweep] = {}
         self.attempts: dict[AttemptId, Attempt] = {}  # of jobs and other owners
-        self.pilots: dict[AttemptId, Attempt] = {}
+        self.launchers: dict[AttemptId, Attempt] = {}
         self.pending_cancels: dict[AttemptId, Attempt] = {}  # also those of earlier tries, and of final jobs
         self.jobless = frozenset(snapshot.jobless)
         self._keys, self._live = Keys(), LiveAttempts()
@@ -146,7 +147,7 @@ class Records:
             self._add(job_row(job))
         for sweep in snapshot.sweeps:
             self._add_sweep(sweep_row(sweep))
-        for pilot in snapshot.pilots:
+        for pilot in snapshot.launchers:
             self._add_pilot(pilot)
         for each in snapshot.pending_cancels:
             self.pending_cancels[each.id] = self.attempts.get(each.id) or attempt_row(each)
@@ -292,6 +293,10 @@ class Records:
         """Replace the estimated usage of an attempt; without a usage entry of the attempt, nothing happens."""
         self._gathered.setdefault("accounted", []).append(span)
 
+    def note_pilots(self, pilots: Iterable[Pilot]) -> None:
+        """Replace the records of these pilots, or remove those of pilots that are over."""
+        self._gathered.setdefault("pilots", []).extend(pilots)
+
     def note_neighbours(self, neighbours: Mapping[str, Neighbour]) -> None:
         """Replace the records of these neighbours, or remove those of neighbours that are gone."""
         noted = {each.name: each for each in self._step.neighbours} | dict(neighbours)
@@ -388,7 +393,7 @@ class Records:
         return row
 
     def _add_pilot(self, pilot: Attempt) -> Attempt:
-        row = self.attempts[pilot.id] = self.pilots[pilot.id] = attempt_row(pilot)
+        row = self.attempts[pilot.id] = self.launchers[pilot.id] = attempt_row(pilot)
         self._live.began(row)
         for index in self._attempt_indices:
             index.began(None, row)
@@ -513,9 +518,9 @@ class Records:
             if sweep.state.final:
                 del self.sweeps[sweep.id]
                 self._keys.dropped(sweep)
-        for attempt in step.attempt_rows.values() if self.pilots else ():
-            if attempt.let_go and attempt.id in self.pilots:
-                del self.pilots[attempt.id], self.attempts[attempt.id]
+        for attempt in step.attempt_rows.values() if self.launchers else ():
+            if attempt.let_go and attempt.id in self.launchers:
+                del self.launchers[attempt.id], self.attempts[attempt.id]
         self._step = Step(self)
         return step
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.hours import Offsets
 from koalapy.model.lease import Borrow, Delegation, Lend
+from koalapy.model.pilot import PilotRule
 from koalapy.model.request import DEFAULT_PRIORITY
 from koalapy.model.sent import RunTerms
 from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Duration
@@ -90,7 +91,8 @@ class Settings:
     component at its barrier until release. A job is resubmitted while its failures do not exceed their maximum.
     `grace`: the time that a program has between SIGTERM and SIGKILL. `lend`, `borrow`: what is lent to neighbouring
     sites, and when they are asked; None: nothing, and never. `run`: the terms on which jobs of neighbouring sites are
-    run; None: none are. `delegation`: how requests go from site to site.
+    run; None: none are. `delegation`: how requests go from site to site. `pilots`: by cluster, those that koalapy opens
+    by itself.
     """
 
     clusters: tuple[ClusterSettings, ...]
@@ -112,6 +114,7 @@ class Settings:
     borrow: Borrow | None = None
     run: RunTerms | None = None
     delegation: Delegation = field(default_factory=Delegation)
+    pilots: tuple[tuple[str, PilotRule], ...] = ()
 
     @property
     def beside_program(self) -> Duration:

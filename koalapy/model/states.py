@@ -1,4 +1,4 @@
-"""The states of jobs, sweeps, attempts and leases: everything that affects these state machines is in this file.
+"""The states of jobs, sweeps, attempts, pilots and leases, with all that affects these state machines.
 
 Other code asks the tables. States have no order: jobs go backwards when they are requeued.
 """
@@ -110,6 +110,38 @@ for _attempt_state in AttemptState:
     _attempt_state.ended = _attempt_state in (_A.ENDED, _A.CLEANED_UP)
     _attempt_state.cleaned_up = _attempt_state is _A.CLEANED_UP
     _attempt_state.at_barrier = _attempt_state is _A.AT_BARRIER
+
+
+class PilotState(StrEnum):
+    """The states of a pilot."""
+
+    BINDING = "binding"  # its job waits, or is in a batch queue
+    BOUND = "bound"  # its program runs, so that it is a cluster
+    DRAINING = "draining"  # nothing is placed there any more; it ends when nothing is left
+    CLOSING = "closing"  # its batch job is being ended, or has ended; then its cluster leaves the grid
+    OVER = "over"
+    FAILED = "failed"  # it ended before its time, or never began
+
+    is_cluster: bool  # it is a cluster of the grid, or joins it
+    final: bool
+
+    def may_become(self, state: "PilotState") -> bool:
+        """Return whether a pilot in this state may go to the other one."""
+        return state in PILOT_TRANSITIONS[self]
+
+
+_P = PilotState
+PILOT_TRANSITIONS: dict[PilotState, frozenset[PilotState]] = {
+    _P.BINDING: frozenset({_P.BOUND, _P.CLOSING}),
+    _P.BOUND: frozenset({_P.DRAINING, _P.CLOSING}),
+    _P.DRAINING: frozenset({_P.BOUND, _P.CLOSING}),
+    _P.CLOSING: frozenset({_P.OVER, _P.FAILED}),
+    _P.OVER: frozenset(),
+    _P.FAILED: frozenset(),
+}
+for _pilot_state, _next_states in PILOT_TRANSITIONS.items():
+    _pilot_state.is_cluster = _pilot_state in (_P.BOUND, _P.DRAINING)
+    _pilot_state.final = not _next_states
 
 
 class Ending(StrEnum):

@@ -26,6 +26,7 @@ from koalapy.config import (
     with_held,
 )
 from koalapy.config.difference import PLACE
+from koalapy.core.left_on import LeftOn, left_on
 from koalapy.driver.driver import Delivery
 from koalapy.driver.grid_change import (
     Change,
@@ -45,7 +46,7 @@ from koalapy.driver.grid_change import (
 from koalapy.model.commands import GridHint, JoinCluster
 from koalapy.model.errors import KoalaError, Reason, RequestError, TransientError
 from koalapy.model.lease import LeasedCluster, lease_of_cluster
-from koalapy.model.pilot import PilotCluster, job_of_pilot
+from koalapy.model.pilot import Pilot, job_of_pilot
 from koalapy.model.settings import Settings
 from koalapy.model.textfile.words import listed
 from koalapy.runtime import command_clusters
@@ -57,7 +58,6 @@ from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.uplink.connect import may_ask
-from koalapy.views.clusters import LeftOn, left_on
 
 _LOG = structlog.get_logger()
 _AGAIN_S = 5.0  # after a change for a hint that failed
@@ -176,7 +176,7 @@ class GridChanges:
                     self._hints.setdefault(name, hint)
                 self._closed.wait(_AGAIN_S)
 
-    def _join(self, held: PilotCluster | LeasedCluster) -> None:
+    def _join(self, held: Pilot | LeasedCluster) -> None:
         """Make a pilot or lease a cluster of the grid. It is not kept: the store has it. Raises KoalaError."""
 
         def joined() -> Change[Kept] | None:
@@ -425,7 +425,7 @@ class GridChanges:
 
     def _left(self, names: Iterable[str]) -> dict[str, LeftOn]:
         """Return the clusters that koalapy has something on, or waits for. Raises TransientError without an answer."""
-        found = self._parts.loop.ask(lambda engine: {name: left_on(engine, name) for name in names})
+        found = self._parts.loop.ask(lambda engine: {name: left_on(engine.core, name) for name in names})
         return {name: left for name, left in found.items() if left}
 
     def _grid_of(self, file: GridFile, contents: CommandClusters) -> Grid[Kept]:

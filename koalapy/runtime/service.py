@@ -641,7 +641,7 @@ def _leases(engine: Engine) -> list[Lease]:
 
 
 def _unended(records: Records, now: Instant) -> list[Usage]:
-    return usage_until(records.jobs.values(), records.sweeps, records.pilots.values(), now)
+    return usage_until(records.jobs.values(), records.sweeps, records.launchers.values(), now)
 
 
 def _refuse_flow(found: Work, what: str) -> None:

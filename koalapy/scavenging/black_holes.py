@@ -12,7 +12,7 @@ from koalapy.scavenging.pilots import staying, stop_pilot
 
 def on_suspected(core: Core, now: Instant, event: LauncherSuspected) -> None:
     """Note that every parameter of a Launcher has failed at once; `judge` decides what follows."""
-    pilot = core.records.pilots.get(event.attempt)
+    pilot = core.records.launchers.get(event.attempt)
     if pilot is not None and not pilot.let_go:
         core.sessions.suspects[event.attempt] = event.host
 
@@ -24,7 +24,7 @@ def judge(core: Core, now: Instant) -> None:
     trusted. The decision waits while another Launcher has no results yet.
     """
     for attempt in list(core.sessions.suspects):
-        suspect = core.records.pilots.get(attempt)
+        suspect = core.records.launchers.get(attempt)
         if suspect is None or suspect.let_go or pilot_of(suspect).stop_reason:
             del core.sessions.suspects[attempt]
         elif (good := _works_elsewhere(core, suspect)) is not None:
@@ -38,7 +38,7 @@ def _works_elsewhere(core: Core, suspect: Attempt) -> bool | None:
 
     Other suspects do not count. Return None while another Launcher has no results yet, else False.
     """
-    others = [each.id for each in staying(core.pilots.of(suspect.owner))]
+    others = [each.id for each in staying(core.launchers.of(suspect.owner))]
     others = [each for each in others if each != suspect.id and each not in core.sessions.suspects]
     if any(core.sessions.latest.get(each, False) for each in others):
         return True

@@ -78,7 +78,7 @@ def slots_by_cluster(core: Core, sweep: Sweep) -> dict[str, int]:
     Launchers that have not started yet count too.
     """
     slots: dict[str, int] = {}
-    for pilot in staying(core.pilots.of(owner_of(sweep.id))):
+    for pilot in staying(core.launchers.of(owner_of(sweep.id))):
         more = slots_of(sweep.request.components[0], pilot.processors)
         slots[pilot.cluster] = slots.get(pilot.cluster, 0) + more
     return slots
@@ -86,7 +86,8 @@ def slots_by_cluster(core: Core, sweep: Sweep) -> dict[str, int]:
 
 def attempts_on(core: Core, sweep: Sweep, cluster: str) -> tuple[AttemptId, ...]:
     """Return the sweep's attempts there that have not been cleaned up, stopping ones too."""
-    return tuple(each.id for each in core.pilots.of(owner_of(sweep.id)) if each.cluster == cluster and not each.let_go)
+    theirs = core.launchers.of(owner_of(sweep.id))
+    return tuple(each.id for each in theirs if each.cluster == cluster and not each.let_go)
 
 
 def _room(sweep: Sweep, cluster: str, slots: dict[str, int]) -> int:
@@ -165,7 +166,7 @@ def idlers(core: Core, sweep: Sweep, needed: int) -> list[Attempt]:
     """
     if sweep.pool:
         return []
-    stay = staying(core.pilots.of(owner_of(sweep.id)))
+    stay = staying(core.launchers.of(owner_of(sweep.id)))
     running = Counter[str]()
     for each in stay:
         running[each.cluster] += _running(core, each, unheard=0)

@@ -91,7 +91,7 @@ class IdleNodes:
 
     def _look(self, core: Core, now: Instant, summary: ClusterSummary) -> Nodes:
         name = summary.name
-        known, there = core.information.clusters[name], core.pilots.on(name, OwnerKind.SWEEP)
+        known, there = core.information.clusters[name], core.launchers.on(name, OwnerKind.SWEEP)
         sizes = [node_size(known, core.node_sizes.get(name, 0)), *(each.processors for each in there)]
         size = core.node_sizes[name] = max(sizes)
         return look(core, now, known, summary, len(there), size, self._policy)

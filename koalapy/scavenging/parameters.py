@@ -39,7 +39,7 @@ def on_launchers_seen(core: Core, now: Instant, event: LaunchersSeen) -> None:
 
 
 def _lives(core: Core, pilot: AttemptId) -> bool:
-    found = core.records.pilots.get(pilot)
+    found = core.records.launchers.get(pilot)
     return found is not None and not found.let_go
 
 

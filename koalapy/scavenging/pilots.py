@@ -8,7 +8,7 @@ from koalapy.attempts import pilots
 from koalapy.attempts.directories import cluster_around
 from koalapy.attempts.submission import submit
 from koalapy.core.core import Core
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot, pilot_of
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot, pilot_of
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import LauncherWork
 from koalapy.model.errors import Reason
@@ -52,7 +52,7 @@ def launch(core: Core, now: Instant, sweep: Sweep, cluster: ClusterSettings, siz
     identity = core.records.new_pilot_id()
     if identity is None:
         return False
-    fields = Pilot(owner=owner_of(sweep.id), claimed_at=now)
+    fields = SweepPilot(owner=owner_of(sweep.id), claimed_at=now)
     request = node_request(sweep, cluster, size, core.settings, core.information.walltime_limit(cluster.name))
     around = cluster_around(core, cluster.name)
     attempt = Attempt(id=identity, cluster=cluster.name, request=request, pilot=fields, around=around)
@@ -128,7 +128,7 @@ def stop_pilot(core: Core, now: Instant, pilot: Attempt, stop_reason: str, force
 def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:
     """Stop all pilots after a restore of the store, since their states are unknown."""
     for sweep in living_sweeps(core):
-        for pilot in core.pilots.of(owner_of(sweep.id)):
+        for pilot in core.launchers.of(owner_of(sweep.id)):
             stop_pilot(core, now, pilot, "over")
 
 
@@ -153,7 +153,7 @@ SHORT_LIFE = Duration(20 * SECOND)  # a Launcher that ends by itself earlier has
 
 def on_let_go(core: Core, now: Instant, event: LetGo) -> None:
     """Charge the sweep for a pilot of which nothing is left, and act on a withdrawal or a failure."""
-    pilot = core.records.pilots[event.attempt]
+    pilot = core.records.launchers[event.attempt]
     core.sessions.forget_launcher(pilot.id)
     sweep = sweep_of(core, JobId(event.owner_id))
     if sweep is None:
@@ -237,7 +237,7 @@ def _leave_out(core: Core, now: Instant, sweep: Sweep, cluster: str, code: str, 
     )
 
 
-NOW, BEFORE = "now", "before"  # see Pilot
+NOW, BEFORE = "now", "before"  # see SweepPilot
 
 
 def has_turned(pilot: Attempt) -> bool:
@@ -257,7 +257,7 @@ def note_suspensions(core: Core, now: Instant, turned: Iterable[AttemptId]) -> N
     """
     counts = Counter[tuple[JobId, str, HistoryKind]]()
     for identity in turned:
-        pilot = core.records.pilots.get(identity)
+        pilot = core.records.launchers.get(identity)
         if pilot is None or pilot.let_go or pilot.owner.kind is not OwnerKind.SWEEP or not has_turned(pilot):
             continue
         stands = pilot.state is AttemptState.SUSPENDED

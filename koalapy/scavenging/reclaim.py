@@ -76,7 +76,7 @@ _OTHERS = "Other sweeps have a right to them."
 
 def first_to_go(core: Core, sweep: JobId, cluster: str, policy: PreemptionPolicy) -> tuple[Sequence[Attempt], str]:
     """Return the sweep's Launchers there in the order of the preemption policy, and the error in its answer or ''."""
-    there = {each.id.job: each for each in staying(core.pilots.of(owner_of(sweep))) if each.cluster == cluster}
+    there = {each.id.job: each for each in staying(core.launchers.of(owner_of(sweep))) if each.cluster == cluster}
     candidates: Sequence[Candidate] = [_candidate(core, each) for each in there.values()]
     order, wrong = call_policy(lambda: policy(candidates), lambda found: order_error(found, candidates), candidates)
     return [there[JobId(each.launcher)] for each in order], wrong
@@ -112,7 +112,7 @@ def withdraw(core: Core, now: Instant) -> None:
     late: Counter[tuple[JobId, str]] = Counter()
     for sweep in living_sweeps(core):
         stage_in = bool(sweep.request.stage_in)
-        for pilot in core.pilots.of(owner_of(sweep.id)):
+        for pilot in core.launchers.of(owner_of(sweep.id)):
             until = starts_until(pilot, stage_in, core.settings)
             if until is not None and now >= until:
                 stop_pilot(core, now, pilot, "withdrawn")

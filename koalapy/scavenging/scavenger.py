@@ -124,7 +124,7 @@ class Scavenger:
         return feasibility.barred(self._core, now, sweep, self._idle_nodes.idle)
 
     def _note_suspensions(self, now: Instant) -> None:
-        turned, self._core.pilots.turned = self._core.pilots.turned, []
+        turned, self._core.launchers.turned = self._core.launchers.turned, []
         pilots.note_suspensions(self._core, now, turned)
 
     def _follow_up(self, now: Instant, sweep: Sweep) -> None:
@@ -141,7 +141,7 @@ class Scavenger:
                 stop_sweep(self._core, now, sweep, Outcome.FAILED, reason)
         if sweep.state is not JobState.STOPPING and not sweep.collecting:
             return
-        living = self._core.pilots.of(owner_of(sweep.id))
+        living = self._core.launchers.of(owner_of(sweep.id))
         for pilot in living:
             if not pilot_of(pilot).stop_reason or (sweep.forced and not pilot_of(pilot).forced):
                 stop_pilot(self._core, now, pilot, "over", sweep.forced)
@@ -159,7 +159,7 @@ class Scavenger:
 
     def _reclaim(self, now: Instant) -> None:
         for name, each in self._idle_nodes.nodes.items():
-            there = self._core.pilots.on(name, OwnerKind.SWEEP)
+            there = self._core.launchers.on(name, OwnerKind.SWEEP)
             if not there or name not in self._core.information.reachable:
                 continue
             known = self._core.information.clusters[name]
@@ -205,7 +205,7 @@ class Scavenger:
         return shares.runner_share(self._core, sweep, tuple(dict.fromkeys(barred)))
 
     def _avoided(self, sweep: Sweep) -> tuple[Sequence[str], str]:
-        held = shares.holds(self._core.pilots.of(owner_of(sweep.id)))
+        held = shares.holds(self._core.launchers.of(owner_of(sweep.id)))
         return feeding.avoided(self._order_of(sweep), sweep, held, list(self._core.information.clusters))
 
     def _share(self, now: Instant) -> None:
@@ -246,7 +246,7 @@ class Scavenger:
         return max(0, len(self._idle_nodes.nodes[turn.cluster].idle) - holes)
 
     def _cluster_share(self, now: Instant, name: str, nodes: Nodes) -> ClusterShare:
-        there = self._core.pilots.on(name, OwnerKind.SWEEP)
+        there = self._core.launchers.on(name, OwnerKind.SWEEP)
         coming = sum(pilot_of(each).stop_reason not in ("", "preempted") for each in there)
         return shares.cluster_share(name, nodes, coming, self._core.pauses.active(now, name))
 
@@ -282,7 +282,7 @@ class Scavenger:
 
     def _moments(self, now: Instant) -> Iterable[Instant]:
         for sweep in self._sweeps():
-            for pilot in self._core.pilots.of(owner_of(sweep.id)):
+            for pilot in self._core.launchers.of(owner_of(sweep.id)):
                 if (until := starts_until(pilot, bool(sweep.request.stage_in), self._core.settings)) is not None:
                     yield until
         active = self._active()

@@ -63,7 +63,7 @@ def runner_share(core: Core, sweep: Sweep, excluded: Sequence[str]) -> RunnerSha
         sweep=sweep.id,
         user=str(sweep.id) if core.settings.scavenging.personal else sweep.owner,
         wants=nodes_wanted(core, sweep),
-        holds=holds(core.pilots.of(owner_of(sweep.id))),
+        holds=holds(core.launchers.of(owner_of(sweep.id))),
         reclaimed=dict(sweep.reclaimed),
         excluded=tuple(excluded),
     )

@@ -67,7 +67,7 @@ def _unfit(what: str) -> Reason:
 def _waiting(core: Core, sweep: Sweep) -> int:
     """Return the parameters for which the sweep has no slot of a Launcher yet."""
     template = sweep.request.components[0]
-    slots = sum(slots_of(template, each.processors) for each in staying(core.pilots.of(owner_of(sweep.id))))
+    slots = sum(slots_of(template, each.processors) for each in staying(core.launchers.of(owner_of(sweep.id))))
     return sweep.left - slots
 
 

@@ -20,6 +20,7 @@ from koalapy.model.lease import Lease, LeaseId, Origin, SeenRequest
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
+from koalapy.model.pilot import Pilot
 from koalapy.model.states import JobState, LeaseState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
@@ -56,6 +57,7 @@ class _Contents:
     history: dict[JobId, list[_Line]] = field(default_factory=dict)
     results: list[ResultBatch | None] = field(default_factory=list)  # None for a removed sweep
     learned: Learned = NOTHING
+    open_pilots: dict[JobId, Pilot] = field(default_factory=dict)
     neighbours: dict[str, Neighbour] = field(default_factory=dict)
     requests_seen: dict[Origin, SeenRequest] = field(default_factory=dict)
     usage: dict[AttemptId, Usage] = field(default_factory=dict)
@@ -122,7 +124,8 @@ class MemoryStore:
                 sweeps=tuple(sweep for _, sweep in sorted(contents.sweeps.items()) if not sweep.state.final),
                 pending_cancels=(pending := tuple(contents.pending_cancels())),
                 jobless=tuple(each.id for each in pending if each.id.job not in contents.identities),
-                pilots=tuple(each for each in contents.pilots() if not each.let_go),
+                launchers=tuple(each for each in contents.pilots() if not each.let_go),
+                pilots=tuple(each for _, each in sorted(contents.open_pilots.items())),
                 outbox=tuple(entry for _, entry in sorted(contents.outbox.items())),
                 learned=contents.learned,
                 neighbours=tuple(each for _, each in sorted(contents.neighbours.items())),
@@ -339,6 +342,10 @@ def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) 
         contents.history.setdefault(job_id, []).append(line)
     contents.results += change.results
     contents.learned = change.learned or contents.learned
+    for pilot in change.pilots:
+        contents.open_pilots.pop(pilot.id, None)
+        if not pilot.state.final:
+            contents.open_pilots[pilot.id] = pilot
     for neighbour in change.neighbours:
         contents.neighbours.pop(neighbour.name, None)
         if not neighbour.gone:

@@ -19,6 +19,7 @@ from koalapy.model.learned import Learned
 from koalapy.model.lease import BorrowedLease, Lease, LentLease
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
+from koalapy.model.pilot import Pilot
 from koalapy.model.sweep import Sweep
 from koalapy.store.errors import RecordUnreadable, StoreConflict
 
@@ -84,6 +85,15 @@ def dump_learned(learned: Learned) -> str:
 
 def load_learned(text: str) -> Learned:
     return _LEARNED.load(text)
+
+
+def dump_pilot(pilot: Pilot) -> str:
+    return _PILOT.dump(pilot)
+
+
+def load_pilot(text: str) -> Pilot:
+    """Raises RecordUnreadable."""
+    return _PILOT.load(text)
 
 
 def dump_neighbour(neighbour: Neighbour) -> str:
@@ -174,4 +184,5 @@ _RESULTS = _Form(ResultBatch)
 _LEARNED = _Form(Learned)
 _NEIGHBOUR = _Form(Neighbour)
 _LENT_LEASE, _BORROWED_LEASE = _Form(LentLease), _Form(BorrowedLease)
+_PILOT = _Form(Pilot)
 _COMMANDS: dict[str, _Form[Any]] = {kind.__name__: _Form(kind) for kind in get_args(Command)}

@@ -15,6 +15,7 @@ from koalapy.model.learned import Learned
 from koalapy.model.lease import Lease, LeaseId, Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
+from koalapy.model.pilot import Pilot
 from koalapy.model.states import LeaseState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
@@ -27,6 +28,7 @@ from koalapy.store.records import (
     dump_learned,
     dump_lease,
     dump_neighbour,
+    dump_pilot,
     dump_results,
     dump_sweep,
 )
@@ -105,6 +107,10 @@ def counter_rows(counters: Counters | None) -> list[Row]:
 
 def learned_rows(learned: Learned | None) -> list[Row]:
     return [{"name": NODES, "record": dump_learned(learned)}] if learned else []
+
+
+def pilot_rows(pilots: Iterable[Pilot]) -> list[Row]:
+    return [{"id": each.id, "record": dump_pilot(each)} for each in pilots if not each.state.final]
 
 
 def neighbour_rows(neighbours: Iterable[Neighbour]) -> list[Row]:

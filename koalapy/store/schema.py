@@ -83,6 +83,14 @@ attempts = Table(
     Index("attempts_of_owner", "owner_kind", "owner", "let_go"),
 )
 
+# A pilot that is not over. Its job may be final, and pruned, before.
+pilots = Table(
+    "pilots",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # of its job
+    Column("record", Text, nullable=False),
+)
+
 outbox = Table(
     "outbox",
     metadata,

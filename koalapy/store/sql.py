@@ -34,6 +34,7 @@ from koalapy.model.lease import Lease, LeaseId, Origin, SeenRequest
 from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
+from koalapy.model.pilot import Pilot
 from koalapy.model.states import JobState, LeaseState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
@@ -44,7 +45,7 @@ from koalapy.store.backend import Backend
 from koalapy.store.errors import StoreError
 from koalapy.store.identity import open_identity
 from koalapy.store.rows import Row
-from koalapy.store.unreadable import Aside, attempt_of, job_of, key_of, lease_of, sweep_of
+from koalapy.store.unreadable import Aside, attempt_of, job_of, key_of, lease_of, pilot_of, sweep_of
 from koalapy.store.validation import refuse_invalid
 from koalapy.store.writer_fence import WriterFence
 
@@ -102,7 +103,8 @@ class SqlStore:
                 sweeps=tuple(sweep for sweep in sweeps.values() if sweep is not None),
                 pending_cancels=tuple(each for each in pending_cancels if each.owner.id not in held),
                 jobless=tuple(each.id for each in pending_cancels if each.id.job not in known),
-                pilots=tuple(each for number, each in pilots.items() if each and number not in held_pilots),
+                launchers=tuple(each for number, each in pilots.items() if each and number not in held_pilots),
+                pilots=tuple(each for each in self._pilots(connection) if each.id not in held),
                 outbox=tuple(
                     entry
                     for entry in self._outbox(connection)
@@ -413,6 +415,13 @@ class SqlStore:
             return NOTHING
         return self._aside.read("learned", rows.NODES, None, partial(records.load_learned, text)) or NOTHING
 
+    def _pilots(self, connection: Connection) -> list[Pilot]:
+        read = (
+            self._aside.read("pilot", number, number, partial(pilot_of, number, text))
+            for number, text in connection.execute(_PILOTS)
+        )
+        return [each for each in read if each is not None]
+
     def _neighbours(self, connection: Connection) -> tuple[Neighbour, ...]:
         read = (
             self._aside.read("neighbour", name, None, partial(records.load_neighbour, text))
@@ -476,6 +485,7 @@ class _Writes:
         self._put_attempt = _put(backend, schema.attempts)
         self._put_counter = _put(backend, schema.counters)
         self._put_learned = _put(backend, schema.learned)
+        self._put_pilot = _put(backend, schema.pilots)
         self._put_neighbour = _put(backend, schema.neighbours)
         self._put_lease = _put(backend, schema.leases)
         self._put_seen = _put(backend, schema.requests_seen)
@@ -495,6 +505,7 @@ class _Writes:
         sweeps = {sweep.id: sweep for sweep in change.sweeps}.values()
         work: list[Work] = [*jobs, *sweeps]
         attempts = {attempt.id: attempt for attempt in change.attempts}.values()
+        pilots = {pilot.id: pilot for pilot in change.pilots}.values()
         neighbours = {neighbour.name: neighbour for neighbour in change.neighbours}.values()
         leases = {lease.id: lease for lease in change.leases}.values()
         writes: list[tuple[Executable, list[Row]]] = [
@@ -509,6 +520,8 @@ class _Writes:
             (_ADD_HISTORY, rows.history_rows(change.history)),
             (_RESULT, rows.result_rows(change.results)),
             (self._put_learned, rows.learned_rows(change.learned)),
+            (self._put_pilot, rows.pilot_rows(pilots)),
+            (_DROP_PILOT, [{"of_id": each.id} for each in pilots if each.state.final]),
             (self._put_neighbour, rows.neighbour_rows(neighbours)),
             (_DROP_NEIGHBOUR, [{"of_name": each.name} for each in neighbours if each.gone]),
             (self._put_lease, rows.lease_rows(leases)),
@@ -611,6 +624,8 @@ _OF_ENDED_LEASE = [schema.ended_leases.c[name] == bindparam(f"of_{name}") for na
 _ENDED_LEASE_OF = select(schema.ended_leases).where(*_OF_ENDED_LEASE)
 _DROP_ENDED_LEASE = delete(schema.ended_leases).where(*_OF_ENDED_LEASE)
 _LEARNED = select(schema.learned.c.record).where(schema.learned.c.name == rows.NODES)
+_PILOTS = select(schema.pilots.c.id, schema.pilots.c.record).order_by(schema.pilots.c.id)
+_DROP_PILOT = delete(schema.pilots).where(schema.pilots.c.id == bindparam("of_id"))
 _NEIGHBOURS = select(schema.neighbours.c.name, schema.neighbours.c.record).order_by(schema.neighbours.c.name)
 _LEASES = select(schema.leases).order_by(schema.leases.c.lent.desc(), *schema.leases.primary_key)
 _DROP_LEASE = delete(schema.leases).where(

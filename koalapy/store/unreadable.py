@@ -13,6 +13,7 @@ from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.lease import Lease
+from koalapy.model.pilot import Pilot
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.unreadable import Unreadable
@@ -120,6 +121,14 @@ def lease_of(row: RowMapping) -> Lease:
     return lease
 
 
+def pilot_of(row_id: int, text: str) -> Pilot:
+    """Return the pilot of a row. Raises RecordUnreadable."""
+    pilot = records.load_pilot(text)
+    if pilot.id != row_id:
+        raise RecordUnreadable("Pilot", f"it is of pilot {pilot.id}")
+    return pilot
+
+
 # ---- repair: for a store that no koalad has open
 
 
@@ -137,6 +146,7 @@ KINDS = {
         schema.attempts.c.record,
         (schema.attempts.c.job, schema.attempts.c.component, schema.attempts.c.number),
     ),
+    "pilot": _Kind(schema.pilots, schema.pilots.c.record, (schema.pilots.c.id,)),
     "command": _Kind(schema.outbox, schema.outbox.c.command, (schema.outbox.c.number,)),
     "results": _Kind(schema.results, schema.results.c.results, (schema.results.c.sequence,)),
     "history": _Kind(schema.history, schema.history.c.details, (schema.history.c.sequence,)),
@@ -229,6 +239,8 @@ def _load(kind: str, row: Any) -> object:
             return sweep_of(row["id"], row["state"], row["record"], checked=True)
         case "attempt":
             return attempt_of(row, checked=True)
+        case "pilot":
+            return pilot_of(row["id"], row["record"])
         case "command":
             return records.load_command(row["kind"], row["command"])
         case "results":
@@ -248,7 +260,9 @@ def _same(row: Any, changed: Any, name: str) -> None:
 
 
 def _job_in(kind: str, row: Any) -> int | None:
-    column = {"job": "id", "sweep": "id", "attempt": "job", "results": "sweep", "history": "job"}.get(kind)
+    column = {"job": "id", "sweep": "id", "attempt": "job", "results": "sweep", "history": "job", "pilot": "id"}.get(
+        kind
+    )
     return None if column is None else int(row[column])
 
 

@@ -1,16 +1,15 @@
 """`koala clusters`: the engine's knowledge of each cluster, and its troubles in sentences."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from koalapy.answers import clusters as answers
 from koalapy.core.foreign import Foreign
+from koalapy.core.left_on import LeftOn
 from koalapy.engine import Engine
 from koalapy.information.kis import ClusterSummary, Known
-from koalapy.model.counts import counted_as
 from koalapy.model.identity import JobId
-from koalapy.model.textfile.words import listed
 from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.views.sweeps import scavenged
 
@@ -20,6 +19,8 @@ _CONNECTION_BY_TROUBLE: dict[str, Connection] = {
     "asks": "login_required",
     "answer_refused": "login_required",
 }
+
+
 _JOBS = 5  # listed in a sentence
 
 
@@ -54,7 +55,7 @@ class ClusterReport:
 
 def cluster_reports(engine: Engine, now: Instant) -> list[ClusterReport]:
     """Describe each cluster of the grid between two batches of events."""
-    taken, known = scavenged(engine.records.pilots.values()), engine.core.information.clusters
+    taken, known = scavenged(engine.records.launchers.values()), engine.core.information.clusters
     foreign = engine.core.foreign.foreign
     return [
         ClusterReport(
@@ -95,37 +96,6 @@ def cluster(report: ClusterReport, added: Collection[str]) -> answers.Cluster:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOn:
-    """The jobs, pending cancels and files of koalapy on a cluster, and the jobs that wait for it.
-
-    `living`: jobs and sweeps with attempts there. `pending_cancels`: their number. `collecting`: jobs whose output is
-    on its way. `naming`: jobs and sweeps that can run nowhere else.
-    """
-
-    living: tuple[JobId, ...] = ()
-    pending_cancels: int = 0
-    collecting: tuple[JobId, ...] = ()
-    naming: tuple[JobId, ...] = ()
-
-    @property
-    def is_there(self) -> bool:
-        """Return whether something is there already, and not only to come."""
-        return bool(self.living or self.pending_cancels or self.collecting)
-
-    def __bool__(self) -> bool:
-        return self.is_there or bool(self.naming)
-
-    def __str__(self) -> str:
-        parts = [
-            f"{_jobs(self.living)} there" if self.living else "",
-            counted_as(self.pending_cancels, "pending cancel") if self.pending_cancels else "",
-            f"output of {_jobs(self.collecting)} on its way" if self.collecting else "",
-            f"{_jobs(self.naming)} that can run nowhere else" if self.naming else "",
-        ]
-        return ", ".join(part for part in parts if part) or "nothing"
-
-
 def cluster_change(
     name: str, state: Literal["added", "draining", "resumed", "removed"], left: LeftOn, by_command: bool
 ) -> answers.ClusterChangeAnswer:
@@ -143,27 +113,6 @@ def cluster_change(
         },
         "added_by_command": by_command,
     }
-
-
-def left_on(engine: Engine, cluster: str) -> LeftOn:
-    """Return what koalapy still has on a cluster, or waits for there."""
-    records, core = engine.records, engine.core
-    living = {JobId(attempt.owner.id): None for attempt in records.live(cluster)}
-    naming = [
-        work.id
-        for work in records.all_work()
-        if work.id not in living and any(each.cluster == cluster for each in work.request.components)
-    ]
-    return LeftOn(
-        living=tuple(sorted(living)),
-        pending_cancels=sum(each.cluster == cluster for each in records.pending_cancels.values()),
-        collecting=tuple(job for job, on in core.pruning.collecting.items() if not on or cluster in on),
-        naming=tuple(sorted(naming)),
-    )
-
-
-def _jobs(jobs: Sequence[JobId]) -> str:
-    return f"{'job' if len(jobs) == 1 else 'jobs'} {listed(map(str, jobs), 'and', _JOBS)}"
 
 
 def cluster_troubles(reports: Iterable[ClusterReport]) -> list[str]:

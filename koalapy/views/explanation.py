@@ -98,7 +98,7 @@ def explain(engine: Engine, now: Instant, work: Work, placement: PlacementPolicy
             no_more_nodes=scavenger.why_no_more(now, work) if work.state is JobState.RUNNING else {},
             not_admitted=scavenger.waits_because(work.id),
             faults=scavenger.faults(work.id),
-            launchers=tuple(engine.core.pilots.of(owner_of(work.id))),
+            launchers=tuple(engine.core.launchers.of(owner_of(work.id))),
             not_borrowed=why_sweep_borrows_no_more(engine, now, work) if work.state is JobState.RUNNING else {},
         )
     job = work

@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 from koalapy.answers import leases as answers
 from koalapy.broker.availability import Availability
 from koalapy.core.core import Core
+from koalapy.core.left_on import LeftOn, left_on
 from koalapy.engine import Engine
 from koalapy.model.counts import counted_as
 from koalapy.model.ended_lease import EndedLease
@@ -24,7 +25,6 @@ from koalapy.model.units import SECOND, Duration, Instant, format_duration, form
 from koalapy.scavenging import wishes
 from koalapy.sites import asking, targets
 from koalapy.sites.asking import Ask
-from koalapy.views.clusters import LeftOn, left_on
 from koalapy.views.fields import optional_instant
 
 
@@ -176,7 +176,7 @@ def leases(engine: Engine) -> list[LeaseView]:
     for lease in sorted(core.leases.all(), key=lambda each: (each.neighbour, each.lent, each.number)):
         job = core.records.jobs.get(lease.job) if lease.lent and lease.job is not None else None
         cluster = None if job is None else job.request.components[0].cluster
-        left = left_on(engine, lease.cluster) if isinstance(lease, BorrowedLease) else LeftOn()
+        left = left_on(core, lease.cluster) if isinstance(lease, BorrowedLease) else LeftOn()
         found.append(LeaseView(lease, cluster, left, lease.neighbour in core.neighbours.connected))
     return found
 

@@ -30,7 +30,7 @@ class Recovery:
 
     def __init__(self, now: Instant, snapshot: Snapshot) -> None:
         self._unreported = {each.id for job in snapshot.jobs for each in job.live}
-        self._unreported |= {each.id for each in snapshot.pilots}
+        self._unreported |= {each.id for each in snapshot.launchers}
         self._at_barrier = {job.id for job in snapshot.jobs if _at_barrier(job)}
         self._outbox = {entry.number: entry.command for entry in snapshot.outbox}
         self._submitted = set(_attempts(self._outbox.values(), SubmitAttempt))
@@ -237,7 +237,7 @@ def _beginning(
     lines = [_made(now, "queue_recovered", f"Jobs that were not final: {states}{barrier}.")]
     if sweeps := snapshot.sweeps:
         done, count = sum(len(each.done) for each in sweeps), sum(each.count for each in sweeps)
-        parameters, pilots = counted_as(count, "parameter"), counted_as(len(snapshot.pilots), "pilot")
+        parameters, pilots = counted_as(count, "parameter"), counted_as(len(snapshot.launchers), "pilot")
         text = f"Sweeps: {len(sweeps)}, {done} of {parameters} done, with {pilots}."
         lines.append(_made(now, "sweeps_recovered", text))
     if found["commands"]:

@@ -14,7 +14,7 @@ from koalapy.model.job import Counters
 from koalapy.model.units import Instant, format_instant
 from koalapy.model.unreadable import Unreadable
 
-UnreadableKind = Literal["job", "attempt", "command", "results", "history", "learned"]
+UnreadableKind = Literal["job", "attempt", "pilot", "command", "results", "history", "learned"]
 NEW_STORE = "When nothing runs any more, begin a new store: see docs/store.md, `When the ids are used up`."
 
 

@@ -81,7 +81,7 @@ def living_runners(engine: Engine, now: Instant, pace: Pace) -> list[Runner]:
     """Describe the sweeps that are not final, by id."""
     doing = engine.scavenger.running_parameters
     return [
-        runner(sweep, engine.core.pilots.of(owner_of(sweep.id)), doing, pace.per_minute(now, sweep.id), now)
+        runner(sweep, engine.core.launchers.of(owner_of(sweep.id)), doing, pace.per_minute(now, sweep.id), now)
         for _, sweep in sorted(engine.records.sweeps.items())
     ]
 

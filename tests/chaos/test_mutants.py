@@ -100,13 +100,13 @@ from koalapy.model.settings import Preempt, PreemptBy, Settings
 from koalapy.model.states import AttemptState, JobState, LeaseState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, Duration, Instant
+from koalapy.pilots import lifecycle
 from koalapy.policies.admission import AdmissionState
 from koalapy.scavenging import admission, idle_nodes, parameters, reclaim
 from koalapy.scheduler import schedule, vacating
 from koalapy.scheduler.blocked_ahead import BlockedAhead
 from koalapy.sites import accounts, borrowing, lending, requests
 from koalapy.store.memory import MemoryStore
-from koalapy.views import pilots as pilot_views
 from koalapy.world import world as worlds
 from koalapy.world.koalad import host
 from koalapy.world.koalad.host import SimKoalad
@@ -689,15 +689,23 @@ def _commands_go_to_clusters_that_have_left() -> Any:
 
 
 def _a_pilot_leaves_before_its_batch_job_is_over() -> Any:
-    def holds(engine: Any, pilot: Any) -> bool:
-        job = engine.records.jobs.get(pilot)
+    def may_hold(core: Any, pilot: Any) -> bool:
+        job = core.records.jobs.get(pilot)
         return job is not None and job.state is JobState.RUNNING
 
-    return patch.object(pilot_views, "_holds", holds)
+    return patch.object(lifecycle, "_may_hold", may_hold)
 
 
 def _a_pilot_without_a_job_stays() -> Any:
-    return patch.object(pilot_views, "_holds", lambda engine, pilot: True)
+    return patch.object(lifecycle, "_may_hold", lambda core, pilot: True)
+
+
+def _an_idle_pilot_is_one_that_has_run_for_its_idle_time() -> Any:
+    return patch.object(lifecycle, "is_used", lambda core, pilot, known, there: False)
+
+
+def _jobs_are_placed_on_a_pilot_that_ends() -> Any:
+    return patch.object(lifecycle, "_place_nothing", lambda core, now, pilot: None)
 
 
 def _a_starting_koalad_knows_no_pilots() -> Any:
@@ -1297,6 +1305,23 @@ MUTANTS = (
         (P.PILOT,),
         HARDLY_ANY,
         PILOTS,
+        seed=3,
+    ),
+    Mutant(
+        "an idle pilot is one that has run for its idle time",
+        _an_idle_pilot_is_one_that_has_run_for_its_idle_time,
+        (P.PILOT,),
+        HARDLY_ANY,
+        PILOTS,
+        seed=3,
+    ),
+    Mutant(
+        "jobs are placed on a pilot that ends",
+        _jobs_are_placed_on_a_pilot_that_ends,
+        (P.LEFT, P.PILOT),
+        HARDLY_ANY,
+        PILOTS,
+        seed=11,
     ),
     Mutant("a pilot without a job stays", _a_pilot_without_a_job_stays, (P.ENDS,), HARDLY_ANY, PILOTS, heal=True),
     Mutant(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from engine_play import present
 
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
 from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
 from koalapy.model.commands import (
     AnnounceNotification,
@@ -40,8 +40,9 @@ from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.model.notification import JobKind, Notification, NotificationId, NotifyOn, Program, Webhook
 from koalapy.model.parameters import Axis, ParameterResult, ResultBatch, Source, Space
-from koalapy.model.request import ComponentRequest, Request
-from koalapy.model.states import AttemptState, Ending, JobState, LeaseState
+from koalapy.model.pilot import Pilot
+from koalapy.model.request import ComponentRequest, PilotTerms, Request
+from koalapy.model.states import AttemptState, Ending, JobState, LeaseState, PilotState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import DAY, HOUR, Instant
 from koalapy.model.usage import BatchSpan, By, DayUsage, Kind, Sum, Usage, accounted, sums
@@ -175,7 +176,9 @@ def a_sweep(number: int, count: int = 1_000_000, **fields: Any) -> Sweep:
 
 def a_pilot(number: int, sweep: int, **fields: Any) -> Attempt:
     owner = Owner(OwnerKind.SWEEP, sweep)
-    found = replace(tried(FIRST_PILOT + number), pilot=Pilot(owner=owner, claimed_at=Instant(4), stop_reason="shrunk"))
+    found = replace(
+        tried(FIRST_PILOT + number), pilot=SweepPilot(owner=owner, claimed_at=Instant(4), stop_reason="shrunk")
+    )
     return replace(found, **fields)
 
 
@@ -233,6 +236,10 @@ BORROWED = BorrowedLease(
     round=6,
 )
 VU = Neighbour(name="vu", relation=Relation.PARENT)
+OPEN_PILOT = Pilot(
+    id=JobId(2), around="vu", terms=PilotTerms(visible=("/opt",)), state=PilotState.BOUND, idle_since=Instant(4)
+)
+CLOSED_PILOT = Pilot(id=JobId(1), around="delft", terms=PilotTerms(), state=PilotState.BOUND, failed=True)
 
 
 SEEN = (  # the oldest first
@@ -296,6 +303,7 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         attempts=(a_pending_cancel(3), a_pending_cancel(1, component=1)),
         counters=Counters(next_job=3, next_position=8),
         sent=tuple(entry(number, command) for number, command in enumerate(commands, 1)),
+        pilots=(OPEN_PILOT, CLOSED_PILOT, replace(CLOSED_PILOT, state=PilotState.CLOSING)),
         neighbours=(LYON, VU, replace(VU, received=9)),
         leases=(BORROWED, LENT, replace(LENT, processors=11)),
         requests_seen=(SEEN[1], SEEN[0], SEEN[2]),
@@ -316,10 +324,13 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         jobless=(an_attempt(3),),
         outbox=tuple(entry(number, command) for number, command in enumerate(commands, 1)),
         learned=LEARNED,
+        pilots=(replace(CLOSED_PILOT, state=PilotState.CLOSING), OPEN_PILOT),
         neighbours=(LYON, replace(VU, received=9)),
         leases=(replace(LENT, processors=11), BORROWED),
         requests_seen=SEEN,
     )
+    second.commit(Change(pilots=(replace(CLOSED_PILOT, state=PilotState.OVER),)))
+    assert second.load().pilots == (OPEN_PILOT,)
     second.commit(Change(learned=Learned(), neighbours=(replace(VU, gone=True),)))
     assert second.load().learned == Learned()
     assert second.load().neighbours == (LYON,)
@@ -731,7 +742,7 @@ def test_a_sweep_and_its_pilot_come_back_equal(opener: Opener) -> None:
     first.commit(Change(sweeps=(a_sweep(1),), attempts=(a_pilot(0, sweep=1),), counters=counters))
     first.close()
     kept = opener().load()
-    assert (kept.jobs, kept.sweeps, kept.pilots) == ((), (a_sweep(1),), (a_pilot(0, sweep=1),))
+    assert (kept.jobs, kept.sweeps, kept.launchers) == ((), (a_sweep(1),), (a_pilot(0, sweep=1),))
     assert kept.counters == counters
 
 
@@ -743,7 +754,7 @@ def test_pilots_are_listed_with_their_sweep_or_by_their_ids(store: Store) -> Non
     assert store.pilots_of(JobId(1)) == [pilots[0], pilots[2], over]
     assert store.pilots_of(JobId(9)) == []
     assert (store.pilot(over.id), store.pilot(a_pilot(9, 1).id)) == (over, None)
-    assert (store.load().sweeps, store.load().pilots) == ((a_sweep(1), a_sweep(2)), tuple(pilots))
+    assert (store.load().sweeps, store.load().launchers) == ((a_sweep(1), a_sweep(2)), tuple(pilots))
 
 
 def test_results_come_in_the_order_of_commits(store: Store) -> None:
@@ -810,11 +821,11 @@ def test_a_pilot_is_kept_without_a_job_and_loaded_until_it_is_let_go(opener: Ope
     store.commit(Change(sweeps=(a_sweep(1),), attempts=(a_pilot(3, 1), detached, a_pilot(1, 1))))
     store.close()
     store = opener()
-    assert store.load().pilots == (a_pilot(1, 1), a_pilot(3, 1))
+    assert store.load().launchers == (a_pilot(1, 1), a_pilot(3, 1))
     assert (store.load().pending_cancels, store.load().jobless) == ((detached,), ())
     over = a_past_pilot(1, 1)
     store.commit(Change(attempts=(over,)))
-    assert store.load().pilots == (a_pilot(3, 1),)
+    assert store.load().launchers == (a_pilot(3, 1),)
 
 
 def test_a_million_parameters_are_a_small_record(store: Store) -> None:

@@ -26,6 +26,7 @@ from koalapy.model.learned import Learned
 from koalapy.model.lease import Lease
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
+from koalapy.model.pilot import Pilot
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import ReportedEnding, WrapperPhase
@@ -69,6 +70,7 @@ class Play:
         self.jobs: dict[JobId, Job] = {}
         self.sweeps: dict[JobId, Sweep] = {}
         self.pilots: dict[AttemptId, Attempt] = {}
+        self.pilot_records: dict[JobId, Pilot] = {}
         self.pending_cancels: dict[AttemptId, Attempt] = {}
         self.history: list[History] = []
         self.pending: list[Command] = []
@@ -89,6 +91,7 @@ class Play:
         self.jobs |= {job.id: job for job in step.jobs}
         self.sweeps |= {sweep.id: sweep for sweep in step.sweeps}
         self.history += step.history
+        self.pilot_records |= {each.id: each for each in step.pilots}
         for each in step.attempts:
             self.pending_cancels.pop(each.id, None)
             if each.pilot is not None:

@@ -37,7 +37,7 @@ def _keys(records: Records) -> None:
 def _live(engine: Engine) -> None:
     records = engine.records
     jobs = sorted(records.jobs.values(), key=lambda job: job.id)
-    pilots = sorted((each for each in records.pilots.values() if not each.let_go), key=lambda each: each.id)
+    pilots = sorted((each for each in records.launchers.values() if not each.let_go), key=lambda each: each.id)
     attempts: list[Attempt] = [*(each for job in jobs for each in job.live), *pilots]
     for cluster in engine.settings.clusters:
         found = {each.id for each in records.live(cluster.name)}

@@ -106,7 +106,7 @@ class SweepPlay(Sweeping):
             jobs=jobs,
             sweeps=tuple(sweep for sweep in self.sweeps.values() if not sweep.state.final),
             pending_cancels=pending_cancels,
-            pilots=tuple(each for each in self.pilots.values() if not each.let_go),
+            launchers=tuple(each for each in self.pilots.values() if not each.let_go),
             learned=self.learned,
         )
         self.engine = Engine(self.settings, Policies(worst_fit, fpfs), snapshot, self.policies)

@@ -7,6 +7,7 @@ from koalapy.model.attempt import Attempt, attempt_value
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Counters, Job, job_value
+from koalapy.model.pilot import Pilot
 from koalapy.model.records import Records
 from koalapy.model.sweep import Sweep, Work, sweep_value
 from koalapy.store.contract import Store
@@ -18,7 +19,8 @@ class Committed:
     def __init__(self) -> None:
         self.jobs: dict[JobId, Job] = {}
         self.sweeps: dict[JobId, Sweep] = {}
-        self.pilots: dict[AttemptId, Attempt] = {}  # also those that were let go or pruned
+        self.pilots: dict[JobId, Pilot] = {}  # that are not over
+        self.launchers: dict[AttemptId, Attempt] = {}  # also those that were let go or pruned
         self.pending_cancels: dict[AttemptId, Attempt] = {}
         self.outbox: dict[int, OutboxEntry] = {}
         self.counters = Counters()
@@ -37,6 +39,8 @@ class Committed:
             kept = store.sweep(sweep.id) == sweep
             promise(kept, Promise.AGREE, "the store does not have sweep", sweep.id, "as committed")
             self.sweeps[sweep.id] = sweep
+        self.pilots |= {each.id: each for each in change.pilots}
+        self.pilots = {number: each for number, each in self.pilots.items() if not each.state.final}
         final = [attempt for attempt in change.attempts if self._put_attempt(attempt)]
         for attempt in final:  # the store has all of the change by now
             kept = store.job(attempt.id.job) == self.jobs[attempt.id.job]
@@ -56,10 +60,10 @@ class Committed:
         else:
             self.pending_cancels.pop(attempt.id, None)
         if attempt.pilot is not None:
-            before = self.pilots.get(attempt.id)
+            before = self.launchers.get(attempt.id)
             over = before is not None and before.cleaned_up
             promise(not over, Promise.ENDS, "pilot", attempt.id, "changes after its end")
-            self.pilots[attempt.id] = attempt
+            self.launchers[attempt.id] = attempt
         job = self.jobs.get(attempt.id.job)
         if job is None or not job.state.final or attempt.superseded:
             return False
@@ -74,14 +78,14 @@ class Committed:
         for sweep in records.sweeps.values():
             found = self.sweeps.get(sweep.id)
             promise(found == sweep_value(sweep), Promise.COMMITTED, "sweep", sweep.id, "is", sweep.state)
-        pilots = {row.id: attempt_value(row) for row in records.pilots.values()}
-        promise(pilots == self._living_pilots(), Promise.COMMITTED, "pilots", *map(str, pilots))
+        pilots = {row.id: attempt_value(row) for row in records.launchers.values()}
+        promise(pilots == self._living_launchers(), Promise.COMMITTED, "pilots", *map(str, pilots))
         pending = {row.id: attempt_value(row) for row in records.pending_cancels.values()}
         promise(pending == self.pending_cancels, Promise.COMMITTED, "pending cancels", *map(str, pending))
         promise(records.counters == self.counters, Promise.COMMITTED, records.counters)
 
-    def _living_pilots(self) -> dict[AttemptId, Attempt]:
-        return {each.id: each for each in self.pilots.values() if not each.let_go}
+    def _living_launchers(self) -> dict[AttemptId, Attempt]:
+        return {each.id: each for each in self.launchers.values() if not each.let_go}
 
     def check_sent(self, entry: OutboxEntry) -> None:
         """Check that an entry is in the outbox before it is sent."""
@@ -93,7 +97,8 @@ class Committed:
         self._same("jobs", {job.id: job for job in found.jobs}, jobs)
         sweeps = {sweep.id: sweep for sweep in self.sweeps.values() if not sweep.state.final}
         self._same("sweeps", {sweep.id: sweep for sweep in found.sweeps}, sweeps)
-        self._same("pilots", {each.id: each for each in found.pilots}, self._living_pilots())
+        self._same("Launchers", {each.id: each for each in found.launchers}, self._living_launchers())
+        self._same("pilots", {each.id: each for each in found.pilots}, self.pilots)
         self._same("pending cancels", {each.id: each for each in found.pending_cancels}, self.pending_cancels)
         self._same("outbox", {entry.number: entry for entry in found.outbox}, self.outbox)
         promise(found.counters == self.counters, Promise.AGREE, "counters after a restart:", found.counters)

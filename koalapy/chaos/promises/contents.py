@@ -27,7 +27,7 @@ class Contents:
     def started(self, tag: Tag, cluster: str, committed: Committed) -> None:
         """A program starts: check that its staged files are in its working directory."""
         instance, attempt = attempt_of(tag)
-        pilot = committed.pilots.get(attempt)
+        pilot = committed.launchers.get(attempt)
         owner = committed.jobs.get(attempt.job) if pilot is None else committed.sweeps.get(JobId(pilot.owner.id))
         if instance != self._instance or owner is None:
             return

@@ -6,15 +6,18 @@ from koalapy.chaos.promises.committed import Committed
 from koalapy.chaos.promises.decided import Decided
 from koalapy.chaos.promises.knowledge import ClusterKnowledge
 from koalapy.chaos.violation import Promise, promise
+from koalapy.core.left_on import left_on
 from koalapy.engine import Engine
 from koalapy.model.attempt import OwnerKind
 from koalapy.model.change import Change
 from koalapy.model.commands import Command, SubmitAttempt, cluster_of
 from koalapy.model.events import ClusterLeft, Event
 from koalapy.model.identity import AttemptId, Tag, attempt_of, is_tag, tag_of
-from koalapy.model.pilot import job_of_pilot
-from koalapy.views.clusters import left_on
+from koalapy.model.pilot import Pilot, job_of_pilot
+from koalapy.model.states import PilotState
 from koalapy.world.world import World
+
+_GOING = (PilotState.DRAINING, PilotState.CLOSING)
 
 
 class Departures:
@@ -28,6 +31,7 @@ class Departures:
         self.given_up: dict[AttemptId, None] = {}
         self._world, self._knowledge = world, knowledge
         self._leaving: dict[str, list[AttemptId]] = {}  # not committed yet, with the attempts there
+        self._pilots: dict[str, Pilot] = {}  # as they were committed, by cluster
 
     def is_given_up(self, tag: str) -> bool:
         instance, attempt = attempt_of(Tag(tag)) if is_tag(tag) else (None, None)
@@ -64,12 +68,15 @@ class Departures:
 
     def committed(self, change: Change, committed: Committed) -> None:
         """Check what the change sends, and that no row of a cluster that leaves with it is kept."""
+        there: list[tuple[AttemptId, str]] = []
         for entry in change.sent:
             self._check_command(entry.command)
             if isinstance(entry.command, SubmitAttempt):
                 seen = self._knowledge.clusters[entry.command.cluster]
                 drained = seen.settings.draining
                 promise(not drained, Promise.LEFT, entry.command.attempt, "is placed on", seen.settings.name, "drained")
+                there.append((entry.command.attempt, seen.settings.name))
+        self._check_pilots(change, committed, there)
         for name in self._leaving:
             kept: list[object] = [
                 number for number, entry in committed.outbox.items() if cluster_of(entry.command) == name
@@ -77,6 +84,23 @@ class Departures:
             kept += [each.id for each in committed.pending_cancels.values() if each.cluster == name]
             promise(not kept, Promise.LEFT, name, "has left, but its rows are kept:", *kept)
         self._note_gone()
+
+    def _check_pilots(self, change: Change, committed: Committed, placed: Sequence[tuple[AttemptId, str]]) -> None:
+        """Check that no pilot goes back, that none ends by itself while a job is on it, and what is placed there."""
+        before, now = self._pilots, self._pilots | {each.name: each for each in change.pilots}
+        for pilot in change.pilots:
+            was = before[pilot.name].state if pilot.name in before else PilotState.BINDING
+            back = pilot.state is PilotState.BINDING or (was is PilotState.CLOSING and not pilot.state.final)
+            promise(was is pilot.state or not back, Promise.PILOT, pilot.name, "goes from", was, "to", pilot.state)
+            why = [each.reason for each in change.jobs if each.id == pilot.id and each.reason is not None]
+            if was.is_cluster and pilot.state is PilotState.CLOSING and [each.code for each in why] == ["pilot_ended"]:
+                jobs = [each for each in committed.jobs.values() if not each.state.final]
+                on_it = [each.id for job in jobs for each in job.live if each.cluster == pilot.name]
+                promise(not on_it, Promise.PILOT, pilot.name, "ends while on it are", *on_it)
+        for attempt, name in placed:
+            goes = all(name in each and each[name].state in _GOING for each in (before, now))
+            promise(not goes, Promise.PILOT, attempt, "is placed on", name, "which ends")
+        self._pilots = {name: each for name, each in now.items() if not each.state.final}
 
     def _note_gone(self) -> None:
         """Note the clusters as gone: their leave is committed, or changed nothing that is stored."""
@@ -99,7 +123,7 @@ class Departures:
         for name in self.left:
             if name in self._knowledge.clusters:
                 continue
-            promise(not left_on(decided.engine, name).living, Promise.LEFT, name, "has left, but jobs are there")
+            promise(not left_on(decided.engine.core, name).living, Promise.LEFT, name, "has left, but jobs are there")
             directories = [each for on in core.pruning.directories.values() for each in on.values()]
             known = [
                 name in core.information.clusters,

@@ -56,7 +56,7 @@ class Pruned:
 
     def _check_forget(self, attempt: AttemptId, committed: Committed) -> None:
         """Check that the directory is of an earlier attempt, of a final job, or of a pilot of a final sweep."""
-        if (pilot := committed.pilots.get(attempt)) is not None:
+        if (pilot := committed.launchers.get(attempt)) is not None:
             final = committed.sweeps[JobId(pilot.owner.id)].state.final
             promise(final, Promise.PRUNED, "the directory of", attempt, "is removed before its sweep is final")
             return

@@ -15,7 +15,7 @@ def of_records(committed: Committed) -> None:
     """Check that every job and sweep is final, no cancel is pending, and every command was confirmed."""
     for each in committed.work().values():
         promise(each.state.final, Promise.ENDS, "job", each.id, "is", each.state)
-    for pilot in committed.pilots.values():
+    for pilot in committed.launchers.values():
         promise(pilot.let_go, Promise.ENDS, "pilot", pilot.id, "is", pilot.state)
     promise(not committed.pending_cancels, Promise.NOTHING_LEFT, "cancels are pending:", *committed.pending_cancels)
     left = [f"{number}: {entry.command}" for number, entry in committed.outbox.items()]
@@ -32,7 +32,7 @@ def of_programs(
                 _agree(each, program_log.runs(tag_of(instance, each.id)))
                 done = each.ending is Ending.DONE or each.request.optional or job.state is not JobState.DONE
                 promise(done, Promise.AGREE, "job", job.id, "is done, but", each.id, "is", each.ending)
-    for pilot in committed.pilots.values():
+    for pilot in committed.launchers.values():
         if pilot.id not in given_up:
             _agree(pilot, program_log.runs(tag_of(instance, pilot.id)))
 
@@ -65,7 +65,7 @@ def of_clusters(committed: Committed, world: World, left: Collection[str]) -> No
     for cluster, name in left_in_queues(world):
         promise(False, Promise.NOTHING_LEFT, name, "is left in the queue of", cluster)
     attempts = [each for job in committed.jobs.values() for each in job.attempts if each is not None]
-    last = {tag_of(world.instance, each.id) for each in (*attempts, *committed.pilots.values())}
+    last = {tag_of(world.instance, each.id) for each in (*attempts, *committed.launchers.values())}
     for cluster, tag in _directories(world):
         promise(tag in last or cluster in left, Promise.AGREE, "the directory of", tag, "is left on", cluster)
 

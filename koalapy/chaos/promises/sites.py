@@ -1,7 +1,6 @@
 """The observer of several sites: each has the watch of one world, and their leases are checked across them."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable
 
 from koalapy.chaos.promises.watch import Watch
 from koalapy.chaos.violation import Promise, promise
@@ -91,15 +90,9 @@ class _SiteWatch(Watch):
             self._given_back.pop(lease.id, None)
             if isinstance(lease, BorrowedLease) and _is_given_back(lease):
                 self._given_back[lease.id] = lease.cluster
-        self._drain(self._given_back.values())
+        self.drain(self._given_back.values())
         super().committed(change, store)
         self.ask(lambda: self._sites_watch.leases.committed(self._name, change))
-
-    def _drain(self, clusters: Iterable[str]) -> None:
-        """Note that koalad places nothing more on leases that it gives back, also when they join anew."""
-        for name in clusters:
-            if (seen := self._knowledge.clusters.get(name)) is not None:
-                seen.settings = replace(seen.settings, draining=True)
 
 
 class Leases:

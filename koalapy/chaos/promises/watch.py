@@ -1,6 +1,6 @@
 """The observer of a world: it is called with every event, and runs the checkers that it concerns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from koalapy.chaos.promises import quiescence
@@ -42,6 +42,7 @@ from koalapy.model.history import HistoryKind
 from koalapy.model.identity import AttemptId, Tag, tag_of
 from koalapy.model.notification import NotificationId
 from koalapy.model.pilot import job_of_pilot
+from koalapy.model.states import PilotState
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
 from koalapy.world.cluster.cluster import SimCluster
@@ -129,6 +130,7 @@ class Watch:
     def unfinished(self) -> str:
         """Describe what keeps the world from becoming quiescent."""
         left = [f"job {each.id} is {each.state}" for each in self._committed.work().values() if not each.state.final]
+        left += [f"{each.name} is {each.state}" for each in self._committed.pilots.values()]
         left += [f"the cancel of {attempt} is pending" for attempt in self._committed.pending_cancels]
         left += [f"command {number} is not confirmed" for number in self._committed.outbox]
         left += [f"{name} is a cluster" for name in self._world.koalad.grid.names if job_of_pilot(name) is not None]
@@ -180,7 +182,7 @@ class Watch:
         self.ask(lambda: self._times.passed(now))
         if (handled := self._handled) is not None:
             self.ask(lambda: self._limits.passed(handled))
-            self.ask(lambda: self._waiting.passed(handled, self._committed.pilots))
+            self.ask(lambda: self._waiting.passed(handled, self._committed.launchers))
             self.ask(lambda: self._departures.passed(handled))
         self._handled = self._decided
         self._starts.handling(now, events)
@@ -191,6 +193,12 @@ class Watch:
         for event in events:
             if isinstance(event, ClusterLeft):
                 self._refusals.left(event.name)
+
+    def drain(self, clusters: Iterable[str]) -> None:
+        """Note that koalad places nothing more on pilots that end and leases that it gives back, also rejoined ones."""
+        for name in clusters:
+            if (seen := self._knowledge.clusters.get(name)) is not None:
+                seen.settings = replace(seen.settings, draining=True)
 
     def _lost(self, event: ClusterLost) -> None:
         """Check that no link failed: a failure would end its session, as in koalad."""
@@ -205,10 +213,11 @@ class Watch:
             if line.kind == HistoryKind.SUBMISSION_FAILED:
                 attempt = AttemptId(line.job, line.details["component"], line.details["attempt"])
                 self.cannot_start(tag_of(self._world.instance, attempt), "refused")
-        decided, before, pilots = self._decided, dict(self._committed.jobs), dict(self._committed.pilots)
+        decided, before, pilots = self._decided, dict(self._committed.jobs), dict(self._committed.launchers)
         work_before = self._committed.work()
         assert decided is not None
         self.ask(lambda: self._committed.take(change, store))
+        self.drain([each.name for each in self._committed.pilots.values() if each.state is PilotState.CLOSING])
         self.ask(lambda: self._departures.committed(change, self._committed))
         self.ask(lambda: self._pruned.committed(change, work_before, pilots, self._committed))
         self.ask(lambda: self._jobs.committed(change, work_before))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from koalapy.core.left_on import left_on
 from koalapy.driver.driver import Delivery
 from koalapy.driver.grid_change import (
     Change,
@@ -27,10 +28,9 @@ from koalapy.driver.grid_change import (
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import GridHint, JoinCluster
 from koalapy.model.lease import LeasedCluster
-from koalapy.model.pilot import PilotCluster
+from koalapy.model.pilot import Pilot
 from koalapy.model.settings import Settings
 from koalapy.model.units import MILLISECOND, SECOND, Duration
-from koalapy.views.clusters import left_on
 from koalapy.world.koalad.koalad_process import KoaladProcess
 from koalapy.world.koalad.uplink import Uplink
 
@@ -52,7 +52,7 @@ class Host(Protocol):
         """Return a new link to a cluster."""
         ...
 
-    def held_settings(self, held: PilotCluster | LeasedCluster) -> ClusterSettings | None:
+    def held_settings(self, held: Pilot | LeasedCluster) -> ClusterSettings | None:
         """Return the settings of the cluster of a pilot or lease; None before the processors of a pilot are there."""
         ...
 
@@ -246,7 +246,7 @@ class SimGrid:
                     self._commit(command)
                 case Look():
                     engine = self._process.engine
-                    found = {name: left_on(engine, name) for name in command.names}
+                    found = {name: left_on(engine.core, name) for name in command.names}
                     self._carry_out(self._machine.looked({name: left for name, left in found.items() if left}))
                 case Leave():
                     self.forced.pop(command.name, None)

@@ -15,9 +15,10 @@ from koalapy.model.commands import CollectOutput, GridHint, LeaseHint
 from koalapy.model.errors import Reason
 from koalapy.model.events import Event, OutputCollected, WorkSubmitted
 from koalapy.model.identity import AttemptId, JobId, tag_of
+from koalapy.model.job import Job
 from koalapy.model.lease import LeasedCluster, lease_of_cluster
 from koalapy.model.notification import NotificationId
-from koalapy.model.pilot import PilotCluster, cluster_of_pilot
+from koalapy.model.pilot import Pilot, clusters_held
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
@@ -28,7 +29,6 @@ from koalapy.scheduler.schedule import Policies
 from koalapy.sites.joining import leases_held
 from koalapy.store.contract import Store
 from koalapy.store.errors import StoreError, StoreFull
-from koalapy.views.pilots import clusters_held
 from koalapy.world.agenda import Agenda
 from koalapy.world.koalad.file_operations import Collecting
 from koalapy.world.koalad.grid_changes import SimGrid
@@ -47,7 +47,7 @@ _FULL = ("store_full", "The disk is full.", "Make room.")
 _FAILS = ("store_failed", "The disk does not answer.", "Look at the disk.")
 
 
-def pilot_settings(pilot: PilotCluster) -> ClusterSettings:
+def pilot_settings(pilot: Pilot) -> ClusterSettings:
     """Return the settings of the cluster that a pilot is, as `koalapy.config.inside` gives them."""
     shared = pilot.terms.shared
     return ClusterSettings(name=pilot.name, batch="local", only_named=not shared, scavenge=Scavenge(off=not shared))
@@ -133,6 +133,7 @@ class SimKoalad:
         self.commits_to_fail = 0
         self.lossy = False
         self.accepted: list[JobId] = []
+        self.pilots: dict[JobId, Job] = {}  # the jobs of all pilots so far
         self.starts = 0
         self.process: KoaladProcess | None = None
         self.site: Site | None = None
@@ -179,9 +180,8 @@ class SimKoalad:
 
     def _pilots_of(self, snapshot: Snapshot) -> list[ClusterSettings]:
         """Return the pilots that a former koalad left, and those on which attempts are known."""
-        held = clusters_held(snapshot.jobs, _known_attempts(snapshot))
-        jobs = [job for number in held if (job := self.store.job(number)) is not None]
-        return [pilot_settings(each) for each in map(cluster_of_pilot, jobs) if each.name in self._clusters]
+        held = clusters_held(snapshot.pilots, _known_attempts(snapshot))
+        return [pilot_settings(each) for each in held if each.name in self._clusters]
 
     def _leases_of(self, snapshot: Snapshot) -> list[ClusterSettings]:
         """Return the leases that a former koalad left, and those on which attempts are known."""
@@ -252,6 +252,7 @@ class SimKoalad:
 
     def committed(self, change: Change) -> None:
         """Note a commit of koalad."""
+        self.pilots |= {job.id: job for job in change.jobs if job.request.pilot is not None}
 
     def change_grid(self, hint: GridHint) -> None:
         """Begin to carry out a hint; returns at once."""
@@ -262,7 +263,7 @@ class SimKoalad:
         if self.site is not None:
             self.site.examine(hint)
 
-    def held_settings(self, held: PilotCluster | LeasedCluster) -> ClusterSettings | None:
+    def held_settings(self, held: Pilot | LeasedCluster) -> ClusterSettings | None:
         """Return the settings of the cluster of a pilot or lease; None before the processors of a pilot are there."""
         if isinstance(held, LeasedCluster):
             return lease_settings(held)
@@ -377,4 +378,4 @@ class SimKoalad:
 def _known_attempts(snapshot: Snapshot) -> tuple[Attempt, ...]:
     """Return all attempts of a store that are not cleaned up."""
     present = [each for job in snapshot.jobs for each in job.attempts if each is not None and not each.cleaned_up]
-    return (*present, *snapshot.pilots, *snapshot.pending_cancels)
+    return (*present, *snapshot.launchers, *snapshot.pending_cancels)

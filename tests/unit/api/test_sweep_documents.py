@@ -13,7 +13,7 @@ import pytest
 
 from koalapy.api import openapi
 from koalapy.api.sweeps import as_csv, as_json, as_lines, columns
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
 from koalapy.model.intervals import Intervals
 from koalapy.model.parameters import Axis, ParameterResult, Source, Space
@@ -140,7 +140,7 @@ def launcher(number: int, cluster: str, processors: int = 4, going: str = "", **
         id=pilot_id(FIRST_PILOT + number),
         request=ComponentRequest(processors=processors, executable="launcher"),
         cluster=cluster,
-        pilot=Pilot(owner=Owner(OwnerKind.SWEEP, 7), claimed_at=Instant(AT), stop_reason=going),
+        pilot=SweepPilot(owner=Owner(OwnerKind.SWEEP, 7), claimed_at=Instant(AT), stop_reason=going),
         **{"state": AttemptState.RUNNING, "allocated_at": Instant(AT), **fields},
     )
 

@@ -9,7 +9,7 @@ from koalapy_adapters.batch.text import is_launcher
 from koalapy.attempts import pilots
 from koalapy.attempts.submission import submit
 from koalapy.engine import Engine
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
 from koalapy.model.change import Snapshot
 from koalapy.model.cluster import Node
 from koalapy.model.commands import CancelAttempt, ReleaseAttempt, SubmitAttempt
@@ -45,14 +45,14 @@ class Holder:
         self.id: AttemptId = found
         pilot = Attempt(
             id=found, cluster="alpha", request=REQUEST.components[0],
-            pilot=Pilot(owner=OWNER, claimed_at=self.play.now),
+            pilot=SweepPilot(owner=OWNER, claimed_at=self.play.now),
         )  # fmt: skip
         submit(self.core, pilots.claim(self.core, self.play.now, pilot), REQUEST)
         (self.submitted,) = self.play.apply()
 
     @property
     def row(self) -> Attempt:
-        return self.core.records.pilots[self.id]
+        return self.core.records.launchers[self.id]
 
     def report(self, phase: str, **more: object) -> WrapperReported:
         nodes = (Node("n1", "10.0.0.1", 4),)
@@ -83,7 +83,7 @@ def test_it_is_submitted_and_committed_without_a_job() -> None:
     holder = Holder()
     assert isinstance(holder.submitted, SubmitAttempt)
     assert (str(holder.id), holder.row.owner, holder.play.jobs) == ("p1", OWNER, {})
-    assert holder.core.pilots.of(OWNER) == holder.core.pilots.on("alpha", OwnerKind.SWEEP) == [holder.row]
+    assert holder.core.launchers.of(OWNER) == holder.core.launchers.on("alpha", OwnerKind.SWEEP) == [holder.row]
     assert holder.core.information.commitments.scavenged_on("alpha").coming == 4
 
 
@@ -132,8 +132,8 @@ def test_a_stopped_one_is_let_go_once_nothing_of_it_is_left() -> None:
     assert holder.stop() == []  # the first reason counts
     holder.play.apply(AttemptCleanedUp(cluster="alpha", attempt=holder.id))
     assert row.let_go
-    assert holder.core.records.attempts == holder.core.records.pilots == {}
-    assert holder.core.pilots.of(OWNER) == holder.core.pilots.on("alpha", OwnerKind.SWEEP) == []
+    assert holder.core.records.attempts == holder.core.records.launchers == {}
+    assert holder.core.launchers.of(OWNER) == holder.core.launchers.on("alpha", OwnerKind.SWEEP) == []
     assert holder.core.information.commitments.scavenged_on("alpha").coming == 0
 
 
@@ -172,20 +172,20 @@ def test_it_ends_with_its_submission_or_its_cluster(how: str) -> None:
         holder.play.apply(SubmissionFailed(cluster="alpha", attempt=holder.id, reason=UNREACHABLE))
     else:
         holder.play.apply(ClusterLeft(name="alpha"))
-    assert holder.core.records.pilots == {}
-    assert holder.core.pilots.of(OWNER) == []
+    assert holder.core.records.launchers == {}
+    assert holder.core.launchers.of(OWNER) == []
 
 
 def test_an_engine_made_of_a_snapshot_knows_it_and_goes_on() -> None:
     holder = Holder()
     holder.play.apply(AttemptSubmitted(cluster="alpha", attempt=holder.id, batch_id="9"))
     kept = replace(holder.row)
-    snapshot = Snapshot(instance=INSTANCE, pilots=(kept,), counters=holder.play.counters)
+    snapshot = Snapshot(instance=INSTANCE, launchers=(kept,), counters=holder.play.counters)
     play = Play()
     play.engine = holder.play.engine = Engine(play.settings, Policies(worst_fit, fpfs), snapshot)
     holder.core = play.engine.core
     holder.play.apply(*(ClusterConnected(cluster=name, version="22.05") for name in SIZES))
-    assert holder.core.pilots.of(OWNER) == [holder.row]
+    assert holder.core.launchers.of(OWNER) == [holder.row]
     holder.play.apply(holder.report("at_barrier", at_barrier_at=holder.play.now), after=Duration(1))
     assert holder.row.state is AttemptState.RELEASED
     assert holder.core.records.new_pilot_id() == pilot_id(FIRST_PILOT + 1)

@@ -7,6 +7,7 @@ import pytest
 from engine_play import INSTANCE, Play, component, present
 from sweep_play import SweepPlay
 
+from koalapy.core.left_on import left_on
 from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import OutboxEntry
@@ -28,7 +29,6 @@ from koalapy.model.request import RetryOn, WhenBusy
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.store.memory import MemoryStore
-from koalapy.views.clusters import left_on
 from koalapy.views.history import sentence
 
 DELTA = ClusterSettings(name="delta", batch="sge")
@@ -169,7 +169,7 @@ def test_a_pending_cancel_there_is_given_up_and_the_history_has_it(play: Play) -
     play.lose("alpha")
     play.apply(CancelRequested(job, force=True))
     assert list(play.pending_cancels) == play.attempts(job)
-    assert left_on(play.engine, "alpha").pending_cancels == 1
+    assert left_on(play.engine.core, "alpha").pending_cancels == 1
     leave(play, "alpha")
     assert play.pending_cancels == {}
     assert "cancel_given_up" in play.kinds

@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from engine_play import UNREACHABLE, Play, component
+from engine_play import INSTANCE, UNREACHABLE, Play, alike, component
 
 from koalapy.broker.fit import demand, misfit
+from koalapy.engine import Engine
+from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.commands import Command, ForgetAttempt
+from koalapy.model.commands import CancelAttempt, Command, ForgetAttempt, GridHint
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     AttemptForgotten,
@@ -18,42 +20,66 @@ from koalapy.model.events import (
     ClusterLeft,
     ClusterLost,
     HoldRequested,
+    PilotCloseRequested,
     PruneRequested,
 )
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Job
-from koalapy.model.pilot import PilotState, job_of_pilot, pilot_cluster, pilot_request, pilot_state
-from koalapy.model.request import PilotTerms, Request, RetryOn
-from koalapy.model.states import JobState
+from koalapy.model.job import Job, job_value
+from koalapy.model.pilot import Pilot, PilotRule, clusters_held, job_of_pilot, pilot_cluster, pilot_request
+from koalapy.model.request import PilotTerms, RetryOn
+from koalapy.model.states import JobState, PilotState
 from koalapy.model.units import MINUTE, SECOND, Duration
-from koalapy.views.pilots import REFUSED, UNUSABLE, Upkeep, clusters_held, pilots, upkeep
+from koalapy.pilots.lifecycle import REFUSED, UNUSABLE
+from koalapy.policies.placement import worst_fit
+from koalapy.policies.queueing import fpfs
+from koalapy.scheduler.schedule import Policies
+from koalapy.views.pilots import pilots
 
 IDLE = Duration(2 * MINUTE)
 INSIDE = ClusterSettings(name="pilot~1", batch="allocation", only_named=True)
 
 
 class Held:
-    """A grid with one pilot of four processors of alpha, job 1, which is kept as koalad does."""
+    """A grid with one pilot of four processors of alpha, job 1."""
 
-    def __init__(self, **terms: object) -> None:
-        self.play = Play()
+    def __init__(self, play: Play | None = None, **terms: object) -> None:
+        self.play = play or Play()
         request = pilot_request(component(4, "alpha"), PilotTerms(idle=IDLE, **terms))  # type: ignore[arg-type]
         fields = {each: getattr(request, each) for each in ("when_busy", "retry_on", "pilot")}
         self.pilot = self.play.submit(*request.components, **fields)
-        self.joined: list[str] = []
-        self.last = Upkeep()
-
-    def keep(self) -> Upkeep:
-        self.last = upkeep(self.play.engine, self.play.now, self.joined, self.last.idle)
-        return self.last
 
     def join(self) -> None:
         self.play.run(self.pilot)
-        self.joined = ["pilot~1"]
         self.play.sizes = {**self.play.sizes, "pilot~1": 4}
         self.play.apply(ClusterJoined(settings=INSIDE))
         self.play.apply(ClusterConnected(cluster="pilot~1", version="1"))
         self.play.apply(self.play.measurement("pilot~1"))
+
+    def leave(self) -> list[Command]:
+        self.play.sizes = {name: size for name, size in self.play.sizes.items() if name != "pilot~1"}
+        return self.play.apply(ClusterLeft(name="pilot~1"))
+
+    @property
+    def hints(self) -> list[str]:
+        """The hints on its cluster so far."""
+        grid = [each for each in self.play.hints if isinstance(each, GridHint)]
+        assert all(each.name == "pilot~1" for each in grid)
+        return [type(each).__name__ for each in grid]
+
+    @property
+    def record(self) -> Pilot:
+        return self.play.pilot_records[self.pilot]
+
+    @property
+    def state(self) -> PilotState:
+        return self.record.state
+
+    @property
+    def why(self) -> str:
+        """Why it ends; "" as long as it does not."""
+        reason = self.job.reason
+        assert (self.state is PilotState.CLOSING) is (reason is not None)
+        return "" if reason is None else reason.message
 
     @property
     def job(self) -> Job:
@@ -62,18 +88,39 @@ class Held:
 
 def test_it_joins_when_its_program_runs_and_leaves_after_its_batch_job() -> None:
     held = Held()
-    assert held.keep() == Upkeep()
-    assert pilot_state(held.job) is PilotState.BINDING
+    assert (held.hints, held.state) == ([], PilotState.BINDING)
     held.play.run(held.pilot)
-    assert held.keep().join == (held.pilot,)
+    assert (held.hints, held.state) == (["JoinCluster"], PilotState.BOUND)
     held.join()
-    assert (held.keep().join, held.keep().leave) == ((), ())
-    assert pilot_state(held.job) is PilotState.BOUND
+    held.play.measure()
+    assert (held.hints, held.state) == (["JoinCluster"], PilotState.BOUND)
     held.play.apply(CancelRequested(held.pilot))
-    assert (held.keep().leave, pilot_state(held.job)) == ((), PilotState.CLOSING)
+    assert (held.hints, held.state) == (["JoinCluster"], PilotState.CLOSING)
     held.play.obey()
-    assert pilot_state(held.job) is PilotState.OVER
-    assert held.keep().leave == ("pilot~1",)
+    assert (held.hints, held.state) == (["JoinCluster", "LeaveCluster"], PilotState.CLOSING)
+    held.leave()
+    assert (held.hints, held.state) == (["JoinCluster", "LeaveCluster"], PilotState.OVER)
+    assert held.play.engine.core.pilots.records == {}
+
+
+def test_one_that_never_ran_is_over_at_once_and_joins_nothing() -> None:
+    play = Play()
+    play.down.add("alpha")
+    play.lose("alpha")
+    held = Held(play)
+    assert (held.job.state, held.state) == (JobState.WAITING, PilotState.BINDING)
+    held.play.apply(PilotCloseRequested(pilot=held.pilot))
+    assert (held.job.state, held.state, held.hints) == (JobState.CANCELLED, PilotState.OVER, [])
+
+
+def test_one_that_ends_before_it_has_joined_takes_its_hint_back() -> None:
+    held = Held()
+    held.play.run(held.pilot)
+    held.play.end(held.play.attempts(held.pilot)[0], None, "killed")
+    held.play.obey()
+    assert (held.hints, held.state) == (["JoinCluster", "LeaveCluster"], PilotState.FAILED)
+    held.play.apply(ClusterJoined(settings=INSIDE))  # its change was under way
+    assert held.hints == ["JoinCluster", "LeaveCluster", "LeaveCluster"]
 
 
 def test_jobs_on_it_are_lost_with_it_and_not_before() -> None:
@@ -84,10 +131,10 @@ def test_jobs_on_it_are_lost_with_it_and_not_before() -> None:
     (attempt,) = held.play.attempts(held.pilot)
     held.play.end(attempt, None, "killed")
     assert held.play.job(job).state is JobState.RUNNING
-    assert held.keep().leave == ()  # its batch job may still be there
+    assert held.hints == ["JoinCluster"]  # its batch job may still be there
     held.play.obey()
-    assert held.keep().leave == ("pilot~1",)
-    held.play.apply(ClusterLeft(name="pilot~1"))
+    assert held.hints == ["JoinCluster", "LeaveCluster"]
+    held.leave()
     assert held.play.job(job).state is JobState.FAILED
     assert held.play.job(job).reason is not None
     assert held.play.job(job).reason.code == "no_such_cluster"  # type: ignore[union-attr]
@@ -96,61 +143,138 @@ def test_jobs_on_it_are_lost_with_it_and_not_before() -> None:
 def test_it_ends_after_its_idle_time_and_not_while_a_job_is_there() -> None:
     held = Held()
     held.join()
-    assert held.keep().end == {}
+    assert held.record.idle_since is not None
     job = held.play.submit(component(2, "pilot~1"))
     held.play.run(job)
+    assert held.record.used
     held.play.apply(after=Duration(3 * IDLE))
-    assert (held.keep().end, held.last.idle) == ({}, {})
     held.play.end(held.play.attempts(job)[0])
     held.play.obey()
-    assert held.keep().end == {}
+    assert held.record.idle_since == held.play.now
     held.play.apply(after=Duration(IDLE - SECOND))
-    assert held.keep().end == {}
-    held.play.apply(after=Duration(SECOND))
-    assert held.keep().end == {held.pilot: "Nothing ran on it for 2m."}
+    assert held.why == ""
+    commands = held.play.apply(after=SECOND)
+    assert held.why == "Nothing ran on it for 2m."
+    assert [each.attempt.job for each in commands if isinstance(each, CancelAttempt)] == [held.pilot]
+    late = held.play.submit(component(2, "pilot~1"))
+    assert list(held.play.job(late).present) == []
+
+
+def test_the_engine_is_woken_when_the_idle_time_is_over() -> None:
+    held = Held()
+    held.join()
+    since = held.record.idle_since
+    assert since is not None
+    while held.why == "":
+        held.play.measure()
+        held.play.wake()
+    assert held.play.now - since < IDLE + SECOND
 
 
 def test_a_drained_one_ends_at_once_when_nothing_is_there() -> None:
     held = Held()
     held.join()
+    job = held.play.submit(component(2, "pilot~1"))
+    held.play.run(job)
     held.play.apply(ClusterChanged(settings=replace(INSIDE, draining=True)))
-    assert held.keep().end == {held.pilot: "It was drained."}
-    assert [each.draining for each in pilots(held.play.engine)] == [True]
+    assert held.state is PilotState.DRAINING
+    assert [each.state for each in pilots(held.play.engine)] == [PilotState.DRAINING]
+    held.play.apply(ClusterChanged(settings=INSIDE))
+    assert [held.state] == [PilotState.BOUND]
+    held.play.apply(ClusterChanged(settings=replace(INSIDE, draining=True)))
+    held.play.end(held.play.attempts(job)[0])
+    held.play.obey()
+    assert held.why == "It was drained."
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_one_that_is_used_is_closed_by_force_only(force: bool) -> None:
+    held = Held()
+    held.join()
+    job = held.play.submit(component(2, "pilot~1"))
+    held.play.run(job)
+    held.play.apply(PilotCloseRequested(pilot=held.pilot, force=force))
+    assert held.why == ("It was closed by its user." if force else "")
+    held.play.end(held.play.attempts(job)[0])
+    held.play.obey()
+    held.play.apply(PilotCloseRequested(pilot=held.pilot))
+    assert held.why == "It was closed by its user."
 
 
 def test_one_that_cannot_be_used_ends_with_the_reason() -> None:
     held = Held()
     held.join()
     held.play.lose("pilot~1")
-    assert held.keep().end == {}
-    held.play.apply(after=Duration(UNUSABLE - SECOND))
-    assert held.keep().end == {}
+    held.play.apply(after=Duration(IDLE - SECOND))
     held.play.reach("pilot~1")
-    assert held.keep().end == {}
+    assert held.why == ""
     held.play.lose("pilot~1")
-    held.play.apply(after=IDLE)
-    assert list(held.keep().end) == [held.pilot]  # it was usable, and idle since then
+    held.play.apply(after=SECOND)
+    assert held.why == "Nothing ran on it for 2m."  # it was usable, and idle since then
     held = Held()
     held.play.run(held.pilot)
-    held.joined = ["pilot~1"]
     held.play.apply(ClusterJoined(settings=INSIDE))
-    assert held.keep().end == {}
-    held.play.apply(ClusterLost(cluster="pilot~1", reason=UNREACHABLE), after=UNUSABLE)
-    assert held.keep().end == {held.pilot: f"It could not be used: {UNREACHABLE.message}"}
+    assert held.record.unusable_since == held.play.now
+    held.play.apply(ClusterLost(cluster="pilot~1", reason=UNREACHABLE), after=Duration(UNUSABLE - SECOND))
+    assert held.why == ""
+    held.play.apply(after=SECOND)
+    assert held.why == f"It could not be used: {UNREACHABLE.message}"
 
 
 def test_one_whose_nodes_all_refuse_ends_after_a_few_tries() -> None:
     why = Reason("no_nodes", "cluster", "No node of pbs job 11.epsilon can be used (epsilon: no such file).", "")
     held = Held()
     held.play.run(held.pilot)
-    held.joined = ["pilot~1"]
     held.play.apply(ClusterJoined(settings=INSIDE))
     held.play.apply(ClusterLost(cluster="pilot~1", reason=why))
-    assert held.keep().end == {}
     held.play.apply(after=Duration(REFUSED - SECOND))
-    assert held.keep().end == {}
+    assert held.why == ""
     held.play.apply(after=SECOND)
-    assert held.keep().end == {held.pilot: f"It could not be used: {why.message}"}
+    assert held.why == f"It could not be used: {why.message}"
+
+
+def test_kept_ones_are_opened_for_waiting_jobs_and_end_when_they_are_idle() -> None:
+    terms = PilotTerms(idle=IDLE, shared=True, kept=True)
+    rule = PilotRule(least=0, most=2, waiting=MINUTE, request=pilot_request(component(4), terms), owner="me")
+    play = Play(alike(pilots=(("alpha", rule),)))
+    play.measure(beta=16, gamma=16, alpha=30)
+    play.submit(component(4, walltime=MINUTE))
+    play.measure(beta=16, gamma=16, alpha=30)
+    assert play.pilot_records == {}
+    play.apply(after=Duration(MINUTE - SECOND))
+    assert play.pilot_records == {}
+    play.wake()
+    (opened,) = play.pilot_records.values()
+    assert (opened.terms, opened.around, play.job(opened.id).owner) == (terms, "alpha", "me")
+    play.apply(after=Duration(10 * MINUTE))
+    assert list(play.pilot_records) == [opened.id]  # one in a batch queue at a time
+
+
+def test_the_least_of_the_kept_ones_stay() -> None:
+    terms = PilotTerms(idle=IDLE, shared=True, kept=True)
+    rule = PilotRule(least=1, most=2, waiting=MINUTE, request=pilot_request(component(4), terms))
+    held = Held(Play(alike(pilots=(("alpha", rule),))), shared=True)  # the second one: the first is kept
+    (kept, other) = sorted(held.play.pilot_records)
+    for number in (kept, other):
+        held.play.run(number)
+        held.play.sizes = {**held.play.sizes, f"pilot~{number}": 4}
+        held.play.apply(ClusterJoined(settings=replace(INSIDE, name=f"pilot~{number}")))
+        held.play.apply(ClusterConnected(cluster=f"pilot~{number}", version="1"))
+    held.play.measure()
+    held.play.apply(after=Duration(3 * IDLE))
+    states = [held.play.pilot_records[number].state for number in (kept, other)]
+    assert states == [PilotState.BOUND, PilotState.CLOSING]
+
+
+def test_a_pilot_whose_record_is_missing_is_known_by_its_job() -> None:
+    held = Held()
+    held.join()
+    row = held.play.engine.core.records.jobs[held.pilot]
+    snapshot = Snapshot(instance=INSTANCE, jobs=(job_value(row),), counters=held.play.counters)
+    clusters = (*held.play.settings.clusters, INSIDE)
+    engine = Engine(replace(held.play.settings, clusters=clusters), Policies(worst_fit, fpfs), snapshot)
+    (found,) = engine.handle(held.play.now, []).pilots
+    assert (found.id, found.state) == (held.pilot, PilotState.BOUND)
 
 
 def test_only_jobs_that_name_it_are_placed_there() -> None:
@@ -184,7 +308,9 @@ def test_it_is_never_tried_again_after_it_has_run() -> None:
     held.play.end(attempt, None, "killed")
     held.play.obey()
     assert held.job.state is JobState.FAILED
-    assert pilot_state(held.job) is PilotState.FAILED
+    assert [held.state] == [PilotState.CLOSING]
+    held.leave()
+    assert [held.state] == [PilotState.FAILED]
 
 
 @pytest.mark.parametrize(
@@ -204,20 +330,20 @@ def test_its_program_ends_before_its_walltime() -> None:
 
 def test_a_starting_koalad_knows_those_that_run_and_those_with_attempts() -> None:
     held = Held()
+    assert clusters_held([held.record], []) == []
     held.join()
     job = held.play.submit(component(2, "pilot~1"))
     attempts = held.play.job(job).present
-    assert clusters_held([held.job], []) == [held.pilot]
-    assert clusters_held([], attempts) == [held.pilot]
-    assert clusters_held([replace(held.job, request=Request(name="other", components=()))], []) == []
+    assert clusters_held([held.record], []) == [held.record]
+    closing = replace(held.record, state=PilotState.CLOSING)
+    assert (clusters_held([closing], []), clusters_held([closing], attempts)) == ([], [closing])
 
 
 def over(held: Held) -> list[Command]:
     """The pilot ends, and its cluster leaves."""
     held.play.apply(CancelRequested(held.pilot))
     held.play.obey()
-    held.play.sizes = {name: size for name, size in held.play.sizes.items() if name != "pilot~1"}
-    return held.play.apply(ClusterLeft(name="pilot~1"))
+    return held.leave()
 
 
 def test_the_directory_of_a_job_is_removed_by_the_cluster_around_a_pilot_that_is_over() -> None:
@@ -264,7 +390,7 @@ def test_a_job_that_only_names_it_keeps_no_pilot_if_it_cannot_run_there(why: str
     if why != "ended there":
         held.play.lose("beta")
     job = held.play.submit(component(1, "beta"), component(2, "pilot~1"))
-    assert held.keep().idle == {}
+    assert held.record.idle_since is None
     if why == "held":
         held.play.apply(HoldRequested(job))
     elif why == "unusable":
@@ -275,4 +401,5 @@ def test_a_job_that_only_names_it_keeps_no_pilot_if_it_cannot_run_there(why: str
         held.play.run(job)
         held.play.end(held.play.attempts(job)[1])
         held.play.obey()
-    assert list(held.keep().idle) == [held.pilot]
+    since = held.record.idle_since or held.record.unusable_since
+    assert since is not None or held.state is PilotState.CLOSING

@@ -132,7 +132,7 @@ def of_kind(kind: type, play: Play, attempt: AttemptId) -> Any:
         "relation": Relation.SIBLING, "notification": NotificationId(job.id, NotifyOn.DONE, 0),
         "outcome": NotificationOutcome.SENT, "answers": (), "lease": 1, "lent": True, "walltime": MINUTE,
         "lasts": MINUTE, "charge": 0, "change": SentChange.HOLD, "sent": Sent(),
-        "origin": Origin("lyon", 1, 1), "dttl": 3, "within": MINUTE,
+        "origin": Origin("lyon", 1, 1), "dttl": 3, "within": MINUTE, "pilot": attempt.job,
     }  # fmt: skip
     special: dict[type, dict[str, Any]] = {
         events.BatchStatusSeen: {"state": "running"},

@@ -27,6 +27,7 @@ DECIDING = (
     "coallocation",
     "scavenging",
     "sites",
+    "pilots",
     "link",
     "views",
     "engine.py",
@@ -102,6 +103,29 @@ def asks_a_clock(tree: ast.AST) -> bool:
         and node.func.attr in ("now", "utcnow", "today")
         for node in ast.walk(tree)
     )
+
+
+# What answers people, or plays one.
+SHOWING = ("api", "cli", "views", "runtime/maintenance", "runtime/service.py", "runtime/sweeps.py")
+SHOWING_TOO = (
+    "runtime/logins.py",
+    "runtime/unknown.py",
+    "runtime/pilots.py",
+    "runtime/leases.py",
+    "chaos/site_actions.py",
+)
+
+
+def test_no_function_of_a_view_is_called_by_what_acts() -> None:
+    showing = {*modules(*SHOWING, *SHOWING_TOO)}
+    asking = {}
+    for path in {*ROOT.rglob("*.py")} - showing:
+        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        views = [node for node in nodes if (node.module or "").startswith("koalapy.views")]
+        functions = [name.name for node in views for name in node.names if name.name.islower()]
+        if functions:
+            asking[path] = functions
+    assert not asking
 
 
 RUN_ON_NODES = frozenset({"pbs_starting.py", "pbs_bridge.py", "pbs_meeting.py"})

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 
 from koalapy.model.identity import JobId
-from koalapy.model.pilot import PilotRule
+from koalapy.model.pilot import PilotRule, pilot_request
+from koalapy.model.request import ComponentRequest, PilotTerms
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.policies.pilots import LONGEST_PAUSE, Kept, PilotKeeper
 
-RULE = PilotRule(
-    least=0, most=3, size=8, nodes=None, walltime=Duration(HOUR), idle=Duration(MINUTE), waiting=Duration(5 * MINUTE)
-)
+HELD = ComponentRequest(processors=8, executable="", walltime=HOUR)
+RULE = PilotRule(least=0, most=3, waiting=Duration(5 * MINUTE), request=pilot_request(HELD, PilotTerms(kept=True)))
 START = Instant(1_000_000 * SECOND)
 USED, IDLE, BINDING = Kept(True, True), Kept(True, False), Kept(False, False)
 

@@ -8,20 +8,20 @@ from typing import Any, cast
 import pytest
 
 from koalapy.config import GridFile, engine_settings, read_grid
+from koalapy.core.left_on import LeftOn
 from koalapy.driver.driver import Delivery
 from koalapy.model.commands import JoinCluster, LeaveCluster
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import ClusterChanged, ClusterJoined, ClusterLeft, Event
 from koalapy.model.identity import JobId
 from koalapy.model.lease import LeasedCluster
-from koalapy.model.pilot import PilotCluster
+from koalapy.model.pilot import Pilot
 from koalapy.model.request import PilotTerms
 from koalapy.model.settings import Settings
 from koalapy.runtime import command_clusters, grid_changes
 from koalapy.runtime.command_clusters import CommandClusters
 from koalapy.runtime.current_grid import CurrentGrid
 from koalapy.runtime.grid_changes import GridChanges, GridParts
-from koalapy.views.clusters import LeftOn
 
 BEFORE = """
 grid: g
@@ -230,7 +230,7 @@ def test_nothing_is_changed_while_the_store_fails_and_no_undoing_is_lost(tmp_pat
     assert not any(each.draining for _, settings in play.adopted[-1:] for each in settings.clusters)
 
 
-PILOT = PilotCluster(JobId(7), "vu", PilotTerms())
+PILOT = Pilot(id=JobId(7), around="vu", terms=PilotTerms())
 LEASE = LeasedCluster("lyon", 3, "lyon:3")
 
 
@@ -278,6 +278,6 @@ def test_the_newest_hint_on_a_cluster_counts(tmp_path: Path, monkeypatch: pytest
 
 def test_a_pilot_whose_cluster_has_left_joins_nothing(tmp_path: Path) -> None:
     play = Play(tmp_path)
-    play.changes.carry_out(JoinCluster(PILOT._replace(around="gone")))
+    play.changes.carry_out(JoinCluster(replace(PILOT, around="gone")))
     followed(play)
     assert play.commits == []

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from koalapy_adapters.messages import kcm, koalad
 
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
 from koalapy.model.change import Change
 from koalapy.model.errors import RequestError, TransientError
 from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, Tag, pilot_id, tag_of
@@ -226,7 +226,7 @@ def test_a_tag_of_a_restored_store_belongs_to_it(grid: Grid) -> None:
 
 
 def test_a_pilot_of_this_store_is_known_by_its_tag() -> None:
-    store, fields = MemoryStore(), Pilot(owner=Owner(OwnerKind.SWEEP, 1), claimed_at=Instant(1))
+    store, fields = MemoryStore(), SweepPilot(owner=Owner(OwnerKind.SWEEP, 1), claimed_at=Instant(1))
     request = ComponentRequest(processors=1, executable="./program")
     pilot = Attempt(id=pilot_id(FIRST_PILOT), cluster="vu", request=request, pilot=fields)
     store.commit(Change(attempts=(pilot,)))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.errors import RequestError
@@ -566,7 +566,7 @@ def test_the_cost_of_finding_prunable_jobs_does_not_grow_with_the_kept_ones(
         return [job.id for job in store.prunable(Instant(5), 10, JobId(0), records)]
 
     def pilot(number: int, sweep: int) -> Attempt:
-        fields = Pilot(owner=Owner(OwnerKind.SWEEP, sweep), claimed_at=Instant(1))
+        fields = SweepPilot(owner=Owner(OwnerKind.SWEEP, sweep), claimed_at=Instant(1))
         return Attempt(
             id=pilot_id(FIRST_PILOT + number), cluster="vu", request=request.components[0],
             state=AttemptState.CLEANED_UP, ending=Ending.DONE, pilot=fields,

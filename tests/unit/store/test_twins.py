@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.history import History
@@ -62,7 +62,7 @@ CHANGES = st.builds(
             batch_id=st.just("1"),
             detached_at=st.sampled_from([None, 3]),
             superseded=st.booleans(),
-            pilot=st.none() | st.builds(Pilot, owner=OWNERS, claimed_at=st.just(Instant(1))),
+            pilot=st.none() | st.builds(SweepPilot, owner=OWNERS, claimed_at=st.just(Instant(1))),
         ),
         max_size=3,
     ).map(tuple),

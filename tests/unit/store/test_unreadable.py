@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from koalapy.engine import Engine
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import CancelAttempt, Command, ForgetAttempt
@@ -72,7 +72,7 @@ def a_pending_cancel(job: int) -> Attempt:
 
 
 def a_pilot() -> Attempt:
-    fields = Pilot(owner=Owner(OwnerKind.SWEEP, 4), claimed_at=Instant(4))
+    fields = SweepPilot(owner=Owner(OwnerKind.SWEEP, 4), claimed_at=Instant(4))
     return Attempt(id=attempt(FIRST_PILOT), cluster="vu", request=WISH, pilot=fields)
 
 
@@ -239,7 +239,7 @@ def test_pilots_are_set_aside_with_their_sweep(open_it: Callable[[], SqlStore], 
     change(tmp_path, "UPDATE sweeps SET record = '{' WHERE id = 4")
     store = open_it()
     found = store.load()
-    assert ([job.id for job in found.jobs], found.sweeps, found.pilots) == ([1, 2, 3], (), ())
+    assert ([job.id for job in found.jobs], found.sweeps, found.launchers) == ([1, 2, 3], (), ())
     assert [(each.name, each.job) for each in store.unreadable()] == [("sweep/4", 4)]
     assert found.unreadable == (4,)
     store.repair(partial(unreadable.drop, name="sweep/4"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, Pilot
+from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
 from koalapy.model.change import Change
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
 from koalapy.model.job import Job, Outcome
@@ -117,7 +117,7 @@ def a_pilot(**fields: Any) -> Attempt:
     (attempt, _) = job_with_attempt().attempts
     assert attempt is not None
     fields = {"state": AttemptState.RUNNING} | fields
-    pilot = Pilot(owner=Owner(OwnerKind.SWEEP, 7), claimed_at=T)
+    pilot = SweepPilot(owner=Owner(OwnerKind.SWEEP, 7), claimed_at=T)
     return replace(attempt, id=pilot_id(FIRST_PILOT), pilot=pilot, **fields)
 
 

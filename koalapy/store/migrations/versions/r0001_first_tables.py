@@ -95,6 +95,11 @@ def _create_jobs() -> None:
     op.create_index("attempts_pending_cancel", "attempts", ["pending_cancel"])
     op.create_index("attempts_of_owner", "attempts", ["owner_kind", "owner", "let_go"])
     op.create_table(
+        "pilots",
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("record", sa.Text, nullable=False),
+    )
+    op.create_table(
         "outbox",
         sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("cluster", sa.Text),
