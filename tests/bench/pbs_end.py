@@ -1,6 +1,6 @@
 """How soon the processors of a PBS job whose nodes are not its server are free after its program, beside `qsub`.
 
-A server and two nodes run in containers of their own, of an image with OpenPBS in /opt/pbs, as that of a test grid's
+A server and two nodes run in containers of their own. Their image has OpenPBS in /opt/pbs, as that of a test grid's
 `epsilon` (docs/test-grid.md). They share a home directory, and have no way to copy a job's output to each other. The
 program is the same on both ways: it sleeps, and stamps its last instruction. The figure is the time from then until
 `qselect` on the server lists no job of the user any more. By hand it is `qsub -R oe`, which leaves no output to be
