@@ -27,13 +27,13 @@ from koalapy.api.bodies import MaintenanceBody, ShutdownBody
 from koalapy.journal.text import dump
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason, RequestError
-from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.units import Instant, format_instant, parse_instant
 from koalapy.model.usage import By
 from koalapy.runtime.disk import Taken
 from koalapy.runtime.maintenance.runner import Entry, Runner
 from koalapy.runtime.service import Service
 from koalapy.runtime.unknown import Survey, by_store, unknown_tag
+from koalapy.store.contract import MaintenanceRun
 from koalapy.views import usage as usage_view
 from koalapy.views.clusters import cluster_troubles
 from koalapy.views.fields import optional_instant

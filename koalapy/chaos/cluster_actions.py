@@ -1,24 +1,29 @@
-"""Changes of the grid in a world of chaos: clusters are added, drained, resumed and removed, and the grid file changes.
+"""Actions of operators in a world of chaos.
 
-Only some seeds have them. All is drawn from a stream of its own, so that the other draws do not change.
+Clusters are added, drained, resumed and removed, and the grid file changes. Pruning is requested again and again, also
+for jobs that are not final.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
 
-from koalapy.chaos.plan import Action
-from koalapy.model.units import SECOND, Duration
-from koalapy.world.random_streams import stream
+from koalapy.chaos.plan import Occasional
+from koalapy.model.attempt import Attempt, attempt_value
+from koalapy.model.events import PruneRequested
+from koalapy.model.identity import JobId
+from koalapy.model.job import Job, job_value
+from koalapy.model.sweep import Sweep, sweep_value
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant
+from koalapy.world.random_streams import between
 from koalapy.world.world import World
 
-SEEDS = 0.4  # of all seeds change their grids
-GAP = 90  # mean number of events between two changes
 KILLED = 0.2  # share of the changes in which koalad is killed
 _SPARE = ("epsilon", "zeta")  # clusters that a person may add
 _STEPS = 8  # of koalad, within which it is then killed
 _BACKLOGS = (None, 2, 20)
 _QUEUE_AFTER = (0, 30, 120)
+_MOST_PRUNED = 20  # jobs in one request
+_KEEP = (Duration(0), Duration(2 * MINUTE))
 
 
 def _add(world: World, rng: Random) -> None:
@@ -77,23 +82,36 @@ def _kill(world: World, rng: Random) -> None:
         world.koalad.crash_point.left = rng.randint(1, _STEPS)
 
 
-ALL: dict[str, tuple[Callable[[World, Random], None], int]] = {
-    "add_cluster": (_add, 5),
-    "drain_cluster": (_drain, 3),
-    "resume_clusters": (_resume, 2),
-    "remove_cluster": (_remove, 4),
-    "remove_cluster_by_force": (_remove_by_force, 2),
-    "reload_grid_file": (_reload, 4),
-}
+CLUSTERS = Occasional(
+    stream="chaos/clusters",
+    seeds=0.4,
+    gap=90,
+    acts={
+        "add_cluster": (_add, 5),
+        "drain_cluster": (_drain, 3),
+        "resume_clusters": (_resume, 2),
+        "remove_cluster": (_remove, 4),
+        "remove_cluster_by_force": (_remove_by_force, 2),
+        "reload_grid_file": (_reload, 4),
+    },
+)
 
 
-def schedule_cluster_actions(seed: int, events: int) -> list[Action]:
-    """Draw the changes of this seed's grid; most seeds have none. A longer run begins with those of a shorter one."""
-    rng = stream(seed, "chaos/clusters")
-    return list(_drawn(rng, events)) if rng.random() < SEEDS else []
+def _prune(world: World, rng: Random) -> None:
+    """Prune jobs that the store lists, as maintenance does, and some that still wait or run."""
+    koalad = world.koalad
+    if not koalad.alive or koalad.engine is None:
+        return
+    before, records, of_sweeps = Instant(koalad.now() - between(rng, *_KEEP)), rng.random() < 0.7, rng.random() < 0.5
+    work = [] if of_sweeps else koalad.store.prunable(before, _MOST_PRUNED, JobId(0), records)
+    pilots = koalad.store.prunable_pilots(before, _MOST_PRUNED, JobId(0), records) if of_sweeps else []
+    living = [*koalad.engine.records.all_work(), *koalad.engine.records.launchers.values()]
+    unripe = rng.sample(living, min(len(living), rng.randint(0, 3)))
+    work += [job_value(each) for each in unripe if isinstance(each, Job)]
+    work += [sweep_value(each) for each in unripe if isinstance(each, Sweep)]
+    pilots += [attempt_value(each) for each in unripe if isinstance(each, Attempt)]
+    request = PruneRequested(work=tuple(work), pilots=tuple(pilots), before=before, records=records)
+    koalad.request(*[request] * rng.choice((1, 1, 2)))
 
 
-def _drawn(rng: Random, events: int) -> Iterator[Action]:
-    at, weights = 0, [weight for _, weight in ALL.values()]
-    while (at := at + 1 + int(rng.expovariate(1 / GAP))) < events:
-        yield Action(at, rng.choices(list(ALL), weights)[0], rng.getrandbits(32))
+PRUNING = Occasional(stream="chaos/pruning", seeds=0.4, gap=150, acts={"prune": (_prune, 1)})

@@ -4,29 +4,21 @@ from collections.abc import Sequence
 from operator import attrgetter
 from random import Random
 
-from koalapy.chaos import (
-    cluster_actions,
-    faults,
-    flow_actions,
-    lies,
-    pilot_actions,
-    pruning,
-    stream_actions,
-    sweep_actions,
-    user_actions,
-)
+from koalapy.chaos import cluster_actions, faults, user_actions
+from koalapy.chaos import lies as lying
+from koalapy.chaos.pilot_actions import PILOTS
 from koalapy.chaos.plan import Action, plan
+from koalapy.chaos.sweep_actions import SWEEPS
 from koalapy.world.world import World
 
-_ALL = (
-    user_actions.ALL, sweep_actions.ALL, faults.ALL, lies.ALL, pruning.ALL, cluster_actions.ALL, flow_actions.ALL,
-    pilot_actions.ALL, stream_actions.ALL,
+JOB_ACTIONS, FAULTS = ({name: weight for name, (_, weight) in acts.items()} for acts in (user_actions.ALL, faults.ALL))
+OCCASIONAL = (
+    SWEEPS, cluster_actions.PRUNING, cluster_actions.CLUSTERS, user_actions.FLOWS, PILOTS, user_actions.STREAMS,
 )  # fmt: skip
-JOB_ACTIONS, SWEEP_ACTIONS, FAULTS, LIES, PRUNING, CLUSTER_ACTIONS, FLOW_ACTIONS, PILOT_ACTIONS, STREAMS = (
-    {name: weight for name, (_, weight) in actions.items()} for actions in _ALL
-)
-USER_ACTIONS = JOB_ACTIONS | SWEEP_ACTIONS
-_ACTS = {name: act for actions in _ALL for name, (act, _) in actions.items()}
+SWEEP_ACTIONS, PRUNING, CLUSTER_ACTIONS, FLOW_ACTIONS, PILOT_ACTIONS, STREAMS = (each.weights for each in OCCASIONAL)
+LIES, USER_ACTIONS = lying.LIES.weights, JOB_ACTIONS | SWEEP_ACTIONS
+_TABLES = (user_actions.ALL, faults.ALL, lying.LIES.acts, *(each.acts for each in OCCASIONAL))
+_ACTS = {name: act for acts in _TABLES for name, (act, _) in acts.items()}
 
 
 def schedule_of(seed: int, events: int, faults: Sequence[str] = ()) -> list[Action]:
@@ -38,12 +30,9 @@ def schedule_of(seed: int, events: int, faults: Sequence[str] = ()) -> list[Acti
         chosen = {name: weight for name, weight in (FAULTS | LIES).items() if name in faults}
         actions = plan(seed, events, JOB_ACTIONS, chosen, mixed=False)
     else:
-        actions = [*plan(seed, events, JOB_ACTIONS, FAULTS), *lies.schedule_lies(seed, events)]
-    actions += [*sweep_actions.schedule_sweep_actions(seed, events), *pruning.schedule_pruning(seed, events)]
-    actions += cluster_actions.schedule_cluster_actions(seed, events)
-    actions += flow_actions.schedule_flows(seed, events)
-    actions += pilot_actions.schedule_pilot_actions(seed, events)
-    actions += stream_actions.schedule_streams(seed, events)
+        actions = [*plan(seed, events, JOB_ACTIONS, FAULTS), *lying.LIES.schedule(seed, events)]
+    for each in OCCASIONAL:
+        actions += each.schedule(seed, events)
     return sorted(actions, key=attrgetter("at"))
 
 

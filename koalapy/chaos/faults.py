@@ -5,6 +5,7 @@ from random import Random
 
 from koalapy_adapters.batch.protocol import QUEUED, RUNNING
 
+from koalapy.chaos.plan import Act
 from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration
 from koalapy.world.cluster.batch_job import SimBatchJob
 from koalapy.world.cluster.cluster import SimCluster
@@ -12,8 +13,6 @@ from koalapy.world.cluster.shell import REFUSALS
 from koalapy.world.network import Pipe
 from koalapy.world.random_streams import between
 from koalapy.world.world import World
-
-Act = Callable[[World, Random], None]
 
 _NEVER = Duration(10**15)
 _SHORT, _LONG = (Duration(2 * SECOND), MINUTE), (MINUTE, Duration(8 * MINUTE))

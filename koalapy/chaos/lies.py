@@ -5,14 +5,14 @@ about attempts, parameters, keys and commands of other clusters, or about none t
 about its own attempts, processors and clock: koalad must trust these, and an invented end would break promises.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 from koalapy_adapters import messages as wire
 from koalapy_adapters.messages import fields, kcm
 
-from koalapy.chaos.plan import Action
+from koalapy.chaos.plan import Occasional
 from koalapy.model.attempt import OwnerKind
 from koalapy.model.commands import ClusterCommand
 from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
@@ -22,11 +22,9 @@ from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from koalapy.world.cluster.cluster import SimCluster
 from koalapy.world.koalad.koalad_process import KoaladProcess
 from koalapy.world.network import Json
-from koalapy.world.random_streams import between, stream
+from koalapy.world.random_streams import between
 from koalapy.world.world import World
 
-SEEDS = 0.3  # of all seeds have clusters that lie
-GAP = 100  # mean number of events between two lies' beginnings
 MALFORMED = 0.04  # share of the lies; each of them ends a session
 WRONG_NUMBER = 0.1  # share of the well-formed events
 _LASTS = (Duration(2 * SECOND), MINUTE)
@@ -62,19 +60,7 @@ def _cluster_lies(world: World, rng: Random) -> None:
         Liar(world, cluster, rng).go_on()
 
 
-ALL: dict[str, tuple[Callable[[World, Random], None], int]] = {"cluster_lies": (_cluster_lies, 1)}
-
-
-def schedule_lies(seed: int, events: int) -> list[Action]:
-    """Draw the lies of this seed; most seeds have none. A longer run begins with those of a shorter one."""
-    rng = stream(seed, "chaos/lies")
-    return list(_drawn(rng, events)) if rng.random() < SEEDS else []
-
-
-def _drawn(rng: Random, events: int) -> Iterator[Action]:
-    at = 0
-    while (at := at + 1 + int(rng.expovariate(1 / GAP))) < events:
-        yield Action(at, "cluster_lies", rng.getrandbits(32))
+LIES = Occasional(stream="chaos/lies", seeds=0.3, gap=100, acts={"cluster_lies": (_cluster_lies, 1)})
 
 
 class Liar:

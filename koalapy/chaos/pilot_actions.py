@@ -1,22 +1,16 @@
-"""Pilots in a world of chaos: a person opens and closes them, and their batch jobs are killed.
+"""Pilots in a world of chaos: a person opens and closes them, and their batch jobs are killed."""
 
-Only some seeds have them. All is drawn from a stream of its own, so that the other draws do not change.
-"""
-
-from collections.abc import Callable, Iterator
 from random import Random
 
-from koalapy.chaos.plan import Action
+from koalapy.chaos.plan import Occasional
 from koalapy.model.identity import tag_of
 from koalapy.model.pilot import job_of_pilot
 from koalapy.model.request import ComponentRequest, PilotTerms, Request, RetryOn
 from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
-from koalapy.world.random_streams import between, stream
+from koalapy.world.random_streams import between
 from koalapy.world.world import World
 
-SEEDS = 0.25  # of all seeds have pilots
-GAP = 60  # mean number of events between two of these actions
 _LASTS = (Duration(2 * MINUTE), Duration(15 * MINUTE))
 _RUNS = (Duration(2 * SECOND), Duration(90 * SECOND))
 _IDLE = (Duration(10 * SECOND), Duration(2 * MINUTE))
@@ -80,22 +74,15 @@ def _pilot(world: World, rng: Random) -> str | None:
     return rng.choice(names) if names else None
 
 
-ALL: dict[str, tuple[Callable[[World, Random], None], int]] = {
-    "open_pilot": (_open, 4),
-    "submit_to_pilot": (_submit, 8),
-    "close_pilot": (_close, 1),
-    "drain_pilot": (_drain, 1),
-    "kill_pilot": (_kill, 1),
-}
-
-
-def schedule_pilot_actions(seed: int, events: int) -> list[Action]:
-    """Draw the pilots of this seed; most seeds have none. A longer run begins with those of a shorter one."""
-    rng = stream(seed, "chaos/pilots")
-    return list(_drawn(rng, events)) if rng.random() < SEEDS else []
-
-
-def _drawn(rng: Random, events: int) -> Iterator[Action]:
-    at, weights = 0, [weight for _, weight in ALL.values()]
-    while (at := at + 1 + int(rng.expovariate(1 / GAP))) < events:
-        yield Action(at, rng.choices(list(ALL), weights)[0], rng.getrandbits(32))
+PILOTS = Occasional(
+    stream="chaos/pilots",
+    seeds=0.25,
+    gap=60,
+    acts={
+        "open_pilot": (_open, 4),
+        "submit_to_pilot": (_submit, 8),
+        "close_pilot": (_close, 1),
+        "drain_pilot": (_drain, 1),
+        "kill_pilot": (_kill, 1),
+    },
+)

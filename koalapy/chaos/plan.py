@@ -1,14 +1,27 @@
-"""The actions of a seed: their kinds and times. Each has a random seed of its own, so that any can be removed."""
+"""The actions of a seed: their kinds and times, and the shortest list of them that still breaks a promise.
 
-from collections.abc import Collection, Iterator, Mapping
+Each action has a random seed of its own, so that any can be removed.
+"""
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from koalapy.world.random_streams import stream
+
+if TYPE_CHECKING:  # the command line needs the options of a run, and no world
+    from koalapy.world.world import World
+
+Act = Callable[["World", Random], None]
 
 EVENTS = 5_000  # of one run before healing, by default
 QUIET_GAP, FAULTY_GAP = 60, 14  # mean number of events between two actions
 SHORTEST, LONGEST = 150, 900  # events of one phase
+TRIES = 200  # to shorten a list: runs are long, and the first few tries remove most actions
+
+T = TypeVar("T")
 
 
 class Action(NamedTuple):
@@ -56,6 +69,37 @@ def _drawn(rng: Random, events: int, user_actions: dict[str, int], faults: dict[
         yield Action(at, kind, rng.getrandbits(32))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occasional:
+    """Actions that only some seeds have. All is drawn from a stream of its own, so that the other draws do not change.
+
+    `stream`: its name. `seeds`: the share of all seeds that have them. `gap`: mean number of events between two.
+    `acts`: each with its weight.
+    """
+
+    stream: str
+    seeds: float
+    gap: int
+    acts: Mapping[str, tuple[Act, int]]
+
+    @property
+    def weights(self) -> dict[str, int]:
+        return {name: weight for name, (_, weight) in self.acts.items()}
+
+    def schedule(self, seed: int, events: int) -> list[Action]:
+        """Draw the actions of a seed; most seeds have none. A longer run begins with those of a shorter one."""
+        rng = stream(seed, self.stream)
+        return list(draw_actions(rng, events, self.gap, self.weights)) if rng.random() < self.seeds else []
+
+
+def draw_actions(rng: Random, events: int, gap: int, weights: Mapping[str, int]) -> Iterator[Action]:
+    """Draw actions with `gap` events between two on average; their kinds are drawn by their weights."""
+    at, kinds = 0, list(weights)
+    while (at := at + 1 + int(rng.expovariate(1 / gap))) < events:
+        kind = rng.choices(kinds, list(weights.values()))[0] if len(kinds) > 1 else kinds[0]
+        yield Action(at, kind, rng.getrandbits(32))
+
+
 def parse_only(text: str, count: int) -> list[int]:
     """Parse the numbers of `3,17,40-42`, each below `count`. Raises ValueError with a sentence."""
     numbers: list[int] = []
@@ -89,3 +133,50 @@ def format_only(numbers: list[int]) -> str:
         else:
             parts.append([number])
     return ",".join("-".join(map(str, part)) for part in parts)
+
+
+def shrink(items: Sequence[T], fails: Callable[[list[T]], bool], tries: int = TRIES) -> list[T]:
+    """Return a part of `items`, in order, for which `fails` is true; `items` themselves must fail.
+
+    It is the shortest one that was found within so many tries (ddmin: Zeller and Hildebrandt, 2002). With enough tries
+    it is minimal: without any single item it does not fail.
+    """
+    shortest, parts = list(items), 2
+    budget = _Budget(fails, tries)
+    if budget.fails([]):
+        return []
+    while len(shortest) > 1 and not budget.spent:
+        smaller = _smaller(shortest, parts, budget)
+        if smaller is not None:
+            shortest, parts = smaller, max(2, parts - 1)
+        elif parts >= len(shortest):
+            break
+        else:
+            parts = min(len(shortest), 2 * parts)
+    return shortest
+
+
+class _Budget(Generic[T]):
+    """Calls `fails` at most `tries` times."""
+
+    def __init__(self, fails: Callable[[list[T]], bool], tries: int) -> None:
+        self._fails, self._left = fails, tries
+
+    @property
+    def spent(self) -> bool:
+        return self._left <= 0
+
+    def fails(self, items: list[T]) -> bool:
+        """False once all tries are spent."""
+        self._left -= 1
+        return self._left >= 0 and self._fails(items)
+
+
+def _smaller(items: list[T], parts: int, budget: _Budget[T]) -> list[T] | None:
+    """Return `items` without one of so many parts, or None. The last part is tried first: late actions matter least."""
+    bounds = [len(items) * part // parts for part in range(parts + 1)]
+    for begin, end in reversed(list(itertools.pairwise(bounds))):
+        rest = items[:begin] + items[end:]
+        if begin < end and budget.fails(rest):
+            return rest
+    return None

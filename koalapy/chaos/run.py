@@ -1,6 +1,7 @@
 """A run of chaos: actions, then healing, with every promise checked after every event; and its result."""
 
 import hashlib
+import sqlite3
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -8,17 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from koalapy.chaos.disk import Disk
 from koalapy.chaos.fault_schedule import schedule_of
-from koalapy.chaos.plan import EVENTS, Action, format_only
+from koalapy.chaos.plan import EVENTS, TRIES, Action, format_only, shrink
 from koalapy.chaos.promises.watch import Note
-from koalapy.chaos.shrink import TRIES, shrink
 from koalapy.chaos.site_actions import schedule_of_sites
 from koalapy.chaos.stage import GridStage, SitesStage, Stage
 from koalapy.chaos.user_actions import USERS
 from koalapy.chaos.violation import Promise, Violation, promise
 from koalapy.driver.driver import NoRecorder, Recorder
+from koalapy.model.identity import InstanceId
 from koalapy.model.units import HOUR, Instant
+from koalapy.store.contract import Store
+from koalapy.store.open import FILE_NAME, open_store
 from koalapy.world.random_requests import Habits
 from koalapy.world.random_sites import draw_sites
 from koalapy.world.random_streams import stream
@@ -247,3 +249,25 @@ def _violation_of(error: Exception) -> Violation:
     violation = Violation(Promise.SOUND, f"{type(error).__name__} at {where}: {error}")
     violation.__cause__ = error
     return violation
+
+
+class Disk:
+    """A store in a file. `open` closes the store of the killed koalad first, and with it its lock."""
+
+    def __init__(self, directory: Path, instance: InstanceId) -> None:
+        self._directory = directory
+        self._opened: Store | None = None
+        self.open()
+        self.close()
+        with sqlite3.connect(directory / FILE_NAME) as connection:
+            connection.execute("UPDATE meta SET instance = ?", (instance,))
+        connection.close()
+
+    def open(self) -> Store:
+        self.close()
+        self._opened = open_store("sqlite", self._directory)
+        return self._opened
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()

@@ -8,7 +8,7 @@ from random import Random
 from types import MappingProxyType
 
 from koalapy.chaos import faults, user_actions
-from koalapy.chaos.plan import Action, plan
+from koalapy.chaos.plan import Action, draw_actions, plan
 from koalapy.model.commands import EndLease, ReturnLease
 from koalapy.model.errors import Reason
 from koalapy.model.events import LeaseEndRequested
@@ -206,10 +206,8 @@ def schedule_of_sites(
 
 def _beside(seed: int, events: int) -> Iterator[Action]:
     """Draw the actions beside the plan from a stream of their own, so that the other draws do not change."""
-    rng, at = stream(seed, "chaos/beside"), 0
-    weights = [weight for _, weight in BESIDE.values()]
-    while (at := at + 1 + int(rng.expovariate(1 / GAP))) < events:
-        yield Action(at, rng.choices(list(BESIDE), weights)[0], rng.getrandbits(32))
+    weights = {name: weight for name, (_, weight) in BESIDE.items()}
+    return draw_actions(stream(seed, "chaos/beside"), events, GAP, weights)
 
 
 def perform_at_sites(sites: SimSites, action: Action) -> None:

@@ -1,12 +1,8 @@
-"""Actions of users on sweeps in a world of chaos, and of local users who want nodes that sweeps hold.
+"""Actions of users on sweeps in a world of chaos, and of local users who want nodes that sweeps hold."""
 
-Only some seeds have sweeps. All is drawn from a stream of its own, so that the other draws do not change.
-"""
-
-from collections.abc import Callable, Iterator
 from random import Random
 
-from koalapy.chaos.plan import Action
+from koalapy.chaos.plan import Occasional
 from koalapy.model.attempt import OwnerKind
 from koalapy.model.events import CancelRequested, HoldRequested, ReleaseRequested
 from koalapy.model.identity import JobId
@@ -14,12 +10,10 @@ from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.world.cluster.cluster import SimCluster
-from koalapy.world.random_streams import between, stream
+from koalapy.world.random_streams import between
 from koalapy.world.random_sweeps import draw_sweep
 from koalapy.world.world import World
 
-SEEDS = 1 / 3  # of all seeds have sweeps
-GAP = 70  # mean number of events between two sweep actions
 _MOST = 4  # sweeps at a time
 _KEYS = ("", "", "sweep a", "sweep b")
 _STAYS = Duration(5 * SECOND), Duration(2 * MINUTE)
@@ -57,25 +51,18 @@ def _local_jobs(world: World, rng: Random) -> None:
         cluster.foreign_job(f"local-{rng.randrange(1000)}", rng.randint(1, most), between(rng, *_STAYS))
 
 
-ALL: dict[str, tuple[Callable[[World, Random], None], int]] = {
-    "submit_sweep": (_submit, 6),
-    "cancel_sweep": (_cancel, 1),
-    "hold_sweep": (_hold, 1),
-    "release_sweep": (_release, 3),
-    "local_jobs_want_nodes": (_local_jobs, 4),
-}
-
-
-def schedule_sweep_actions(seed: int, events: int) -> list[Action]:
-    """Draw the sweep actions of this seed; most seeds have none. A longer run begins with those of a shorter one."""
-    rng = stream(seed, "chaos/sweeps")
-    return list(_drawn(rng, events)) if rng.random() < SEEDS else []
-
-
-def _drawn(rng: Random, events: int) -> Iterator[Action]:
-    at, weights = 0, [weight for _, weight in ALL.values()]
-    while (at := at + 1 + int(rng.expovariate(1 / GAP))) < events:
-        yield Action(at, rng.choices(list(ALL), weights)[0], rng.getrandbits(32))
+SWEEPS = Occasional(
+    stream="chaos/sweeps",
+    seeds=1 / 3,
+    gap=70,
+    acts={
+        "submit_sweep": (_submit, 6),
+        "cancel_sweep": (_cancel, 1),
+        "hold_sweep": (_hold, 1),
+        "release_sweep": (_release, 3),
+        "local_jobs_want_nodes": (_local_jobs, 4),
+    },
+)
 
 
 # ---- targets

@@ -1,16 +1,20 @@
-"""Actions of people in a world of chaos: users of koalapy, of one cluster alone, and of another koalapy."""
+"""Actions of people in a world of chaos: users of koalapy, of one cluster alone, and of another koalapy.
 
-from collections.abc import Callable
+Some submit flows, jobs of which some wait for others, and some open byte streams to processes of running jobs.
+"""
+
+from dataclasses import replace
 from random import Random
 
+from koalapy.chaos.plan import Act, Occasional
 from koalapy.model.events import CancelRequested, HoldRequested
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.request import FlowJob, OnFailure, Request
 from koalapy.model.units import MINUTE, SECOND
 from koalapy.world.random_requests import Habits, draw_request
 from koalapy.world.random_streams import between
+from koalapy.world.random_sweeps import draw_sweep
 from koalapy.world.world import World
-
-Act = Callable[[World, Random], None]
 
 OTHER_STORE = InstanceId("0ther")
 USERS = (
@@ -22,6 +26,8 @@ USERS = (
     Habits(long=0.5, deaf=0.8, exit_status=0.3, matching=0.5),
 )
 _KEYS = ("", "", "", "", "a", "b", "c")
+_MOST_JOBS, _WITH_SWEEP = 6, 0.25  # of a flow; the share of all flows that have a sweep
+_MOST_LOST = 4  # chunks of a stream
 
 
 def _submit(world: World, rng: Random) -> None:
@@ -91,3 +97,39 @@ ALL: dict[str, tuple[Act, int]] = {
     "local_job": (_local_job, 4),
     "job_of_another_store": (_job_of_another_store, 2),
 }
+
+
+def _lose(world: World, rng: Random) -> None:
+    """Let a KCM drop some of the next chunks, as it does when too many wait for koalad or for a wrapper."""
+    cluster = world.clusters[rng.choice(list(world.clusters))]
+    cluster.environment.chunks_to_lose = rng.randint(1, _MOST_LOST)
+
+
+def _open(world: World, rng: Random) -> None:
+    world.koalad.open_stream(world.streams, rng)
+
+
+STREAMS = Occasional(
+    stream="chaos/streams", seeds=0.25, gap=100, acts={"open_stream": (_open, 2), "lose_chunks": (_lose, 1)}
+)
+
+
+def _submit_flow(world: World, rng: Random) -> None:
+    """Submit jobs of which each waits for some of those before it; the client may repeat the request."""
+    jobs = [
+        FlowJob(
+            request=draw_request(rng, world.sizes, world.habits),
+            after=tuple(before for before in range(place) if rng.random() < 0.5),
+        )
+        for place in range(rng.randint(2, _MOST_JOBS))
+    ]
+    on_failure = rng.choice((OnFailure.CONTINUE, OnFailure.CONTINUE, OnFailure.STOP))
+    key = rng.choice(("", "", "flow"))
+    if rng.random() < _WITH_SWEEP:  # last, so that the other draws stay the same
+        place = rng.randrange(len(jobs))
+        jobs[place] = replace(jobs[place], request=draw_sweep(rng))
+    whole = Request(name="flow", components=(), jobs=tuple(jobs), on_failure=on_failure)
+    world.koalad.submit(whole, key)
+
+
+FLOWS = Occasional(stream="chaos/flows", seeds=0.3, gap=400, acts={"submit_flow": (_submit_flow, 1)})

@@ -24,7 +24,7 @@ def schema(
     if flow:
         from koalapy.languages.flow import json_schema
     elif job:
-        from koalapy.languages.native import json_schema
+        from koalapy.languages.reading import json_schema
     else:
         from koalapy.config import json_schema
     print_json(json_schema())

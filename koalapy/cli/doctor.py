@@ -18,10 +18,8 @@ from koalapy.cli.output import FAILED, errors, errors_reported, out, print_json,
 from koalapy.cli.signals import interruptible, uninterrupted
 from koalapy.common.locations import Locations
 from koalapy.config import GridFile
-from koalapy.doctor.checks import CHECKS, TITLES
+from koalapy.doctor.checks import CHECKS, TITLES, Failure, Finding, Report, Status, document
 from koalapy.doctor.doctor import Doctor
-from koalapy.doctor.document import document
-from koalapy.doctor.findings import Failure, Finding, Report, Status
 from koalapy.koalad.gridfile import read_grid_file
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.words import use_known, visible

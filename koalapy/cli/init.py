@@ -21,8 +21,8 @@ from koalapy.common.locations import default_grid_file
 from koalapy.common.registry import registered
 from koalapy.config import GridFile, read_grid
 from koalapy.config.connect import ConnectError, parse_connect
-from koalapy.config.names import LONGEST_NAME, is_name
 from koalapy.config.schema import Cluster
+from koalapy.config.values import LONGEST_NAME, is_name
 from koalapy.init.choosing import Entry, entry, proposed_name
 from koalapy.init.looking import Look, look
 from koalapy.init.ssh_hosts import ssh_hosts

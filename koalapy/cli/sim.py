@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from koalapy.chaos.plan import EVENTS, parse_faults, parse_only
-from koalapy.chaos.shrink import TRIES
+from koalapy.chaos.plan import EVENTS, TRIES, parse_faults, parse_only
 from koalapy.chaos.violation import Promise
 from koalapy.cli import output
 from koalapy.cli.options import Json

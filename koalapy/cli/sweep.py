@@ -153,7 +153,7 @@ def _submit(koalad: Grid, request: Document, wishes: dict[str, Any], wait: bool,
 def _dry_run(document: Document, json: bool) -> None:
     """Print the request as koalad would interpret it."""
     from koalapy.languages import from_mapping
-    from koalapy.runtime.open_regular import open_regular
+    from koalapy.runtime.parameters import open_regular
 
     here = str(Path.cwd())
     request = from_mapping(document, _SOURCE, here, None, {}, open_regular)

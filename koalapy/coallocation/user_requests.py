@@ -10,11 +10,10 @@ from koalapy.core.core import Core
 from koalapy.model.commands import ChangeSentJob
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested, HoldRequested, ReleaseRequested, WorkSubmitted
-from koalapy.model.flow import Flow
 from koalapy.model.history import HistoryKind
 from koalapy.model.identity import FIRST_PILOT, JobId
 from koalapy.model.job import Job, Outcome
-from koalapy.model.request import Request
+from koalapy.model.request import Flow, Request
 from koalapy.model.sent import SentChange
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep

@@ -8,8 +8,7 @@ from pydantic_core import PydanticCustomError
 from koalapy.config.schema import Cluster, GridFile, check_clusters
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.document import Document, Plain, read_document
-from koalapy.model.textfile.schema import json_schema_of
-from koalapy.model.textfile.validation import validate
+from koalapy.model.textfile.validation import json_schema_of, validate
 from koalapy.model.textfile.words import shown
 
 

@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from koalapy.config.attributes import Attributes
 from koalapy.config.connect import Command, Connection, Ssh, connections_of
 from koalapy.config.maintenance import Maintenance, names_differ
-from koalapy.config.names import GridName, check_names_differ
-from koalapy.config.preempt import Preempt
 from koalapy.config.scavenging import Scavenge, Scavenging
 from koalapy.config.site import Site
 from koalapy.config.values import (
@@ -19,6 +17,7 @@ from koalapy.config.values import (
     Directory,
     Drmaa,
     File,
+    GridName,
     Lines,
     Networks,
     Placement,
@@ -29,11 +28,14 @@ from koalapy.config.values import (
     StoreUrl,
     Token,
     VisibleDirectory,
+    check_names_differ,
+    registered_word,
 )
 from koalapy.model import settings
 from koalapy.model.cluster import DEFAULT_NETWORK
 from koalapy.model.pilot import SHORTEST_WALLTIME
-from koalapy.model.request import PILOT_IDLE, Isolate, KeepOutput
+from koalapy.model.request import DEFAULT_PRIORITY, LOWEST_PRIORITY, PILOT_IDLE, Isolate, KeepOutput
+from koalapy.model.settings import PreemptBy
 from koalapy.model.textfile.fields import (
     Between,
     Count,
@@ -55,6 +57,8 @@ from koalapy.model.textfile.fields import (
 from koalapy.model.textfile.notify import NotifyEntries
 from koalapy.model.units import HOUR, MILLISECOND, MINUTE, SECOND, Duration
 
+VACATING = "vacating"  # the group of its policies' entry points
+_Priority = Annotated[Number, Between(0, LOWEST_PRIORITY)]
 # A poll may be delayed by its own cost (100 × its CPU time), and one may fail: six polls allow for both.
 MAX_AGE_IN_POLLS = 6
 _LEAST_DEFAULT_AGE = Duration(30 * SECOND)
@@ -69,6 +73,35 @@ _LACKED = {
     "power_up": ("sge", "pbs", "torque", "local", "allocation"),
     "parallel_environment": ("slurm", "pbs", "torque", "local", "allocation"),
 }
+Failures = Annotated[Number, Between(0, _MOST_FAILURES)]
+
+
+class Preempt(Section):
+    """Which waiting jobs may take the processors of running jobs, and how."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    how: Annotated[PreemptBy, one_of(PreemptBy)] = Field(
+        default=PreemptBy.OFF,
+        description="off; vacate: running jobs go back into the queue; suspend: they pause where that makes room",
+    )
+    highest: _Priority = Field(default=0, alias="for", description="jobs of priority 0 up to this one may preempt")
+    lowest: _Priority = Field(
+        default=DEFAULT_PRIORITY, alias="from", description="jobs of this priority up to 20 may be preempted"
+    )
+    policy: Annotated[str, registered_word(VACATING, "vacating policy"), WithJsonSchema({"type": "string"})] = Field(
+        default=settings.DEFAULT_VACATING, description="which of them goes first"
+    )
+    users: Annotated[tuple[Word, ...], Field(strict=False), BeforeValidator(as_list)] | None = Field(
+        default=None, description="whose jobs may preempt; everybody's"
+    )
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.lowest <= self.highest:
+            what = f"is {self.lowest}, so jobs could preempt each other in turn"
+            raise wrong(what, f"Write a number above `for`, which is {self.highest}.", at=("from",))
+        return self
 
 
 class Isolation(Section):
@@ -189,9 +222,6 @@ class Barrier(Section):
     timeout: Annotated[Span, lasting(SECOND)] = Field(
         default=settings.BARRIER_TIMEOUT, description="from the first component at its barrier until release"
     )
-
-
-Failures = Annotated[Number, Between(0, _MOST_FAILURES)]
 
 
 class Retries(Section):

@@ -9,9 +9,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 
 from koalapy.config.hours import parse_hours
 from koalapy.config.maintenance import never
-from koalapy.config.names import GridName, check_names_differ, is_name
 from koalapy.config.scavenging import Hours
-from koalapy.config.values import File, VisibleDirectory, registered_word
+from koalapy.config.values import File, GridName, VisibleDirectory, check_names_differ, is_name, registered_word
 from koalapy.model.errors import RequestError
 from koalapy.model.lease import (
     ASK_AGAIN,

@@ -1,7 +1,9 @@
-"""Types of the grid file's values: names of batch systems and policies, connections, paths, the store."""
+"""Types of the grid file's values: names of grids, batch systems and policies, connections, paths, the store."""
 
 import ipaddress
 import posixpath
+import re
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -12,6 +14,10 @@ from koalapy.model.textfile.fields import Line, as_line, as_list, one_of, wrong
 from koalapy.model.textfile.words import shown, use_known
 
 _SHORTEST_TOKEN = 16
+Lines = Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)]
+_ONE_CONNECTION = {"type": "string", "pattern": r"^(ssh://|local:$|docker://|command:)"}
+LONGEST_NAME = 32
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*", re.IGNORECASE | re.ASCII)
 
 
 class Relay(StrEnum):
@@ -137,7 +143,6 @@ def _networks(value: object) -> tuple[str, ...]:
     return texts
 
 
-Lines = Annotated[tuple[Line, ...], Field(strict=False), BeforeValidator(as_list)]
 Networks = Annotated[
     tuple[str, ...],
     BeforeValidator(_networks),
@@ -150,7 +155,6 @@ StoreUrl = Annotated[Line, AfterValidator(_store)]
 Queueing = Annotated[str, BeforeValidator(_queueing), WithJsonSchema({"type": "string"})]
 Placement = Annotated[str, BeforeValidator(_placement), WithJsonSchema({"type": "string"})]
 BatchSystem = Annotated[str, BeforeValidator(_batch_system), WithJsonSchema({"type": "string"})]
-_ONE_CONNECTION = {"type": "string", "pattern": r"^(ssh://|local:$|docker://|command:)"}
 Connect = Annotated[
     tuple[str, ...],
     BeforeValidator(_connect),
@@ -161,3 +165,42 @@ File = Annotated[Line, AfterValidator(_path)]
 Directory = Annotated[Line, AfterValidator(_directory)]
 VisibleDirectory = Annotated[Line, AfterValidator(_visible)]
 Python = Annotated[Line, AfterValidator(_python)]
+
+
+def is_name(text: str) -> bool:
+    """Return whether the text is a valid name."""
+    return bool(_NAME.fullmatch(text)) and len(text) <= LONGEST_NAME
+
+
+def as_name(value: object) -> str:
+    """Return a name of a grid, cluster or network, which can be part of a path, a host name and a table.
+
+    Raises an error of the file if it is not valid.
+    """
+    text = as_line(value)
+    if not _NAME.fullmatch(text):
+        advice = "Use letters, digits, - and _, and begin with a letter or digit."
+        raise wrong(f"is {shown(text)}, which is not a valid name", advice, "bad_name")
+    if len(text) > LONGEST_NAME:
+        raise wrong(f"has a name of {len(text)} characters", f"Use {LONGEST_NAME} or fewer.", "bad_name")
+    return text
+
+
+def check_names_differ(names: Iterable[str]) -> None:
+    """Raises an error of the file for two names that differ in their capitals only."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.casefold(), name)
+        if other != name:
+            raise wrong(
+                f"differs from {other} in its capitals only", "Rename one of the two.", "duplicate_key", at=(name,)
+            )
+
+
+GridName = Annotated[
+    str,
+    BeforeValidator(as_name),
+    WithJsonSchema(
+        {"type": ["string", "integer"], "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]*$", "maxLength": LONGEST_NAME}
+    ),
+]

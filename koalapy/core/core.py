@@ -19,8 +19,7 @@ from koalapy.core.site_jobs import ReceivedJobs, SentJobs
 from koalapy.core.startup import RecalledAttempts, StartupGate
 from koalapy.core.suspended import SuspendedJobs
 from koalapy.core.wait_queue import WaitQueue
-from koalapy.information.kis import Information
-from koalapy.information.poll_urgency import PollUrgency
+from koalapy.information.kis import Information, PollUrgency
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import AnnounceNotification, CollectOutput, Command, ForgetAttempt, SendNotification

@@ -10,8 +10,8 @@ from koalapy.model.identity import JobId
 from koalapy.model.lease import Origin, SeenRequest, SweepWish
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import Instant
+from koalapy.policies.delegation import SitePolicies
 from koalapy.policies.placement import PlacementPolicy, worst_fit
-from koalapy.policies.sites import SitePolicies
 
 
 class Neighbours:

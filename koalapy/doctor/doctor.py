@@ -1,22 +1,27 @@
-"""The examination of several clusters of a grid at once, each on its own thread."""
+"""The examination of several clusters of a grid at once, each on its own thread.
+
+koalad's maintenance has a quick one, without a batch job and without a person.
+"""
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from koalapy_adapters.connections.asking import Asker
 from koalapy_adapters.isolation.terms import Terms
 
 from koalapy.config import GridFile
 from koalapy.config.convert import cluster_config
-from koalapy.doctor.checks import CHECKS, Check
+from koalapy.doctor.checks import CHECKS, QUICK, TITLES, Check, Finding, Report
 from koalapy.doctor.examination import Began, Ended, Examination
 from koalapy.doctor.examiner import ExaminedCluster
-from koalapy.doctor.findings import Report
+from koalapy.model.errors import TransientError
 from koalapy.runtime.uplink.connect import connection_of
 
 _CLEANING_S = 240.0
 _AT_MOST = {"poll": 2.0, "orphan_timeout": 30.0, "grace": 5.0}  # upper bounds, for a short examination
+_LOOK_S = 0.1
+_ASK = frozenset({"asks", "answer_refused"})  # errors of a login that needs a person
 
 
 class Doctor:
@@ -92,3 +97,31 @@ def _lent(grid: GridFile, name: str) -> Terms | None:
     if lend is None or (lend.clusters and name not in lend.clusters):
         return None
     return Terms(lend.isolation.value, list(lend.visible))
+
+
+def examine_quickly(grid: GridFile, ending: threading.Event) -> dict[str, list[str]]:
+    """Examine all clusters of the grid side by side. Returns sentences on what is wrong, by cluster.
+
+    A cluster whose login asks a person is left out: koalad's own connection shows whether it works. Blocks until
+    nothing is left on any cluster. Raises TransientError if `ending` is set before the end.
+    """
+    doctor = Doctor(grid, grid.clusters, 0.0, lambda *_: None, lambda *_: None, checks=QUICK)
+    runner = threading.Thread(target=doctor.run, name="examine", daemon=True)
+    runner.start()
+    while runner.is_alive():
+        if ending.wait(_LOOK_S):
+            doctor.interrupt()
+            raise TransientError("ending", "koalad ended before all was examined.", "The next run examines again.")
+    return {report.cluster: wrong for report in doctor.reports if (wrong := list(_wrong(report)))}
+
+
+def _wrong(report: Report) -> Iterator[str]:
+    for finding in report.findings:
+        if finding.failure is not None and not (finding.check == "login" and finding.failure.code in _ASK):
+            yield _sentences(finding)
+    yield from (f"{left[0].upper()}{left[1:]} is left behind." for left in report.left)
+
+
+def _sentences(finding: Finding) -> str:
+    assert finding.failure is not None
+    return f"{TITLES[finding.check]}: {finding.failure.cause} {finding.failure.change}".strip()

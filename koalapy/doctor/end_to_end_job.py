@@ -7,7 +7,7 @@ from typing import Any
 from koalapy_adapters.batch.protocol import ENDED
 from koalapy_adapters.messages import kcm, koalad
 
-from koalapy.doctor.check_result import Trouble
+from koalapy.doctor.checks import Trouble
 from koalapy.doctor.jobs import patiently, plain_program, stuck
 from koalapy.doctor.kcm_session import Bodies, KcmSession
 from koalapy.link.translate import reason_of

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from koalapy.doctor.findings import Failure, Move
+from koalapy.doctor.checks import Failure, Move
 from koalapy.model.errors import Reason, Whose
 
 

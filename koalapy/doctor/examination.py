@@ -4,11 +4,23 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from koalapy.doctor.check_result import Doubtful, Figures, Inapplicable, Trouble, Undecided
-from koalapy.doctor.checks import BY_ID, CHECKS, TITLES, Check
+from koalapy.doctor.checks import (
+    BY_ID,
+    CHECKS,
+    FINE,
+    TITLES,
+    Check,
+    Doubtful,
+    Figures,
+    Finding,
+    Inapplicable,
+    Report,
+    Status,
+    Trouble,
+    Undecided,
+)
 from koalapy.doctor.error_advice import failure
 from koalapy.doctor.examiner import ExaminedCluster, Examiner
-from koalapy.doctor.findings import FINE, Finding, Report, Status
 from koalapy.doctor.kcm_session import Interrupted
 from koalapy.model.errors import KoalaError, Reason
 

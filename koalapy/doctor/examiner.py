@@ -17,7 +17,7 @@ from koalapy_adapters.isolation.terms import Terms
 from koalapy_adapters.messages.fields import shown
 
 from koalapy.doctor import end_to_end_job, probe_job
-from koalapy.doctor.check_result import Doubtful, Figures, Found, Inapplicable, Trouble
+from koalapy.doctor.checks import Doubtful, Figures, Found, Inapplicable, Trouble
 from koalapy.doctor.interpreters import suggested
 from koalapy.doctor.kcm_session import Interrupted, KcmSession, refusal
 from koalapy.link.translate import reason_of_error

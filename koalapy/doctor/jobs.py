@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from koalapy_adapters.batch.protocol import RUNNING
 from koalapy_adapters.messages import kcm, koalad
 
-from koalapy.doctor.check_result import Trouble, Undecided
+from koalapy.doctor.checks import Trouble, Undecided
 from koalapy.doctor.kcm_session import Bodies, KcmSession
 from koalapy.model.errors import Reason
 

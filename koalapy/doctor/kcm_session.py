@@ -15,7 +15,7 @@ from koalapy_adapters.messages import files, kcm, koalad
 from koalapy_adapters.messages.details import diagnosed
 
 import koalapy
-from koalapy.link.cluster import Timing
+from koalapy.link.reconnect import Timing
 from koalapy.link.session import Accepted, Command, ConversationCommand, Lost, Reaction, SessionMachine
 from koalapy.link.translate import reason_of
 from koalapy.model.errors import ClusterError, KoalaError, Reason, TransientError

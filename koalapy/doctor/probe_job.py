@@ -12,7 +12,7 @@ from koalapy_adapters.messages import files, kcm
 from koalapy_adapters.messages.details import probed
 from koalapy_adapters.messages.fields import shown
 
-from koalapy.doctor.check_result import Trouble
+from koalapy.doctor.checks import Trouble
 from koalapy.doctor.jobs import patiently, plain_program, stuck
 from koalapy.doctor.kcm_session import Bodies, KcmSession
 from koalapy.model.errors import ClusterError, Reason

@@ -1,20 +1,58 @@
 """The catalogue of the experiments of `koala sim run`, by name: some are code, others are described by a file."""
 
-from koalapy.experiments.dcs.experiment import DCS_BATCH
+from dataclasses import dataclass
+
+from koalapy.experiments.dcs import batch
 from koalapy.experiments.interop import catalogue as files
-from koalapy.experiments.interop.evaluation import Evaluation
-from koalapy.experiments.plan import Experiment
-from koalapy.experiments.sweeps.experiment import CS_FAIRNESS
+from koalapy.experiments.plan import Experiment, Options, Plan
+from koalapy.experiments.sweeps import fairness
 from koalapy.experiments.sweeps.makespan import CS_MAKESPAN
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.words import use_known
 
+_HOURS = 3  # of each policy and workload
+
+
+@dataclass(frozen=True, slots=True)
+class DcsBatch:
+    """A batch on DAS-2 in every case, several times each."""
+
+    name: str = "dcs-batch"
+    about: str = "A batch of 40 jobs of four components on the clusters of DAS-2, under FCFS and FPFS (DCS, section 4)."
+
+    def plan(self, options: Options) -> Plan[batch.BatchOutcome]:
+        from koalapy.experiments.dcs.outcome import figure, table  # imports matplotlib
+
+        chosen, rows = batch.tasks(options), batch.rows_of
+        return Plan(
+            tasks=chosen, rows=rows, figure=lambda outcomes: figure(chosen, outcomes), table=table, unit="batches"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """An hour under each policy and each workload, several times each."""
+
+    name: str = fairness.NAME
+    about: str = fairness.ABOUT
+
+    def plan(self, options: Options) -> Plan[fairness.FairnessOutcome]:
+        from koalapy.experiments.sweeps.outcome import figure, table  # imports matplotlib
+
+        options.refuse_loads_and_jobs(self.name)
+        chosen, rows = fairness.tasks(options.seed, options.sets or _HOURS), fairness.rows_of
+        return Plan(
+            tasks=chosen, rows=rows, figure=lambda outcomes: figure(chosen, outcomes), table=table, unit="hours"
+        )
+
+
+DCS_BATCH, CS_FAIRNESS = DcsBatch(), Fairness()
 _CODE: tuple[Experiment, ...] = (CS_FAIRNESS, CS_MAKESPAN, DCS_BATCH)
 
 
 def experiments() -> list[Experiment]:
     """Return all experiments that come with koalapy. Raises RequestError for a file that cannot be read."""
-    return [*_CODE, *(Evaluation(files.experiment(name)) for name in files.experiments())]
+    return [*_CODE, *(files.Evaluation(files.experiment(name)) for name in files.experiments())]
 
 
 def experiment(name: str) -> Experiment:
@@ -26,4 +64,4 @@ def experiment(name: str) -> Experiment:
     if name not in known and not files.is_path(name):
         advice = use_known(name, [*code, *known])
         raise RequestError("no_experiment", f"There is no experiment {name}.", advice)
-    return Evaluation(files.experiment(name))
+    return files.Evaluation(files.experiment(name))

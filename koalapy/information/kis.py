@@ -1,27 +1,68 @@
-"""The information service (KIS, the resource monitor of DCS 3.3): connections, measurements and cluster summaries."""
+"""The information service (KIS, the resource monitor of DCS 3.3): connections, measurements and cluster summaries.
+
+Nothing is placed for a while on clusters whose batch systems refuse one job after another. A cluster is polled more
+often while something waits for it.
+"""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from koalapy.information.commitments import Commitments, Scavenged, processors_of, processors_taken
-from koalapy.information.refused_jobs import NONE_REFUSED, REFUSES, RefusedJobs
 from koalapy.model.cluster import UNKNOWN_MACHINE, ClusterSettings, ClusterState, Machine
+from koalapy.model.commands import WatchCluster
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen, replacer
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.isolated import beyond_isolation
 from koalapy.model.request import ComponentRequest
-from koalapy.model.units import DAY, Duration, Instant, format_duration
+from koalapy.model.units import DAY, MINUTE, SECOND, Duration, Instant, format_duration, format_instant
 
+MOST_REFUSED = 3  # jobs in a row
+_FIRST_PAUSE, _LONGEST_PAUSE = Duration(30 * SECOND), Duration(10 * MINUTE)
+_NO_PAUSE, _NEVER = Duration(0), Instant(0)
+REFUSES = "refuses_jobs"  # code of the cluster's trouble
 _NO_TIME = Duration(0)
 Size = tuple[int, int]  # all processors of a cluster, and the most of them that one component could get
-
 DRAINING = Reason("draining", "transient", "it is being drained, so nothing is placed there.", "")
 NOT_MEASURED = Reason(
     "not_measured", "transient", "waiting for the first answer of its batch system.", "Wait a moment."
 )
 NEVER_CONNECTED = Reason("connecting", "transient", "koalad has not reached its head node yet.", "Wait a moment.")
+_FOR_EVER = Instant(1 << 62)
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedJobs:
+    """The jobs that a cluster has refused since it last accepted a submission, of which it keeps `MOST_REFUSED`.
+
+    The last of these begins a pause, and each refusal after a pause one twice as long, up to ten minutes. `until`: its
+    end. `reason`: that of the last refusal. No store keeps this: after koalad's start other jobs are refused first.
+    """
+
+    jobs: frozenset[JobId] = frozenset()
+    reason: Reason | None = None
+    pause: Duration = _NO_PAUSE
+    until: Instant = _NEVER
+
+    def after(self, now: Instant, job: JobId, reason: Reason) -> "RefusedJobs":
+        """Return them after one more refusal."""
+        jobs = self.jobs if len(self.jobs) == MOST_REFUSED else self.jobs | {job}
+        if len(jobs) < MOST_REFUSED or now < self.until:
+            return replace(self, jobs=jobs, reason=reason)
+        pause = Duration(min(2 * self.pause or _FIRST_PAUSE, _LONGEST_PAUSE))
+        return RefusedJobs(jobs, reason, pause, Instant(now + pause))
+
+    def trouble(self, now: Instant) -> Reason | None:
+        """Return why the cluster cannot be used; None if it can."""
+        if now >= self.until or self.reason is None:
+            return None
+        message = f"it refuses one job after another, the last one so: {self.reason.message}"
+        advice = f"Nothing is placed there until {format_instant(self.until)}. {self.reason.advice}".strip()
+        return Reason(REFUSES, "cluster", message, advice)
+
+
+NONE_REFUSED = RefusedJobs()
 
 
 @fast_frozen
@@ -391,4 +432,31 @@ def _good_until(now: Instant, known: Known, summary: ClusterSummary) -> Instant:
     return now if summary.trouble else Instant(known.state.measured_at + known.settings.max_age)
 
 
-_FOR_EVER = Instant(1 << 62)
+class PollUrgency:
+    """The urgency that was last sent to each connected cluster."""
+
+    def __init__(self) -> None:
+        self._sent: dict[str, bool] = {}
+        self._sent_for: tuple[bool, Collection[str], frozenset[str]] | None = None
+
+    def forget(self, cluster: str) -> None:
+        """Forget what was sent to the cluster: its KCM may be a new one, or it has left."""
+        self._sent.pop(cluster, None)
+        self._sent_for = None
+
+    def changes(self, information: Information, waiting: bool, claimed: Collection[str]) -> list[WatchCluster]:
+        """Return the commands for clusters whose urgency has changed.
+
+        `waiting`: jobs wait for any cluster; otherwise only clusters in `claimed` are urgent.
+        """
+        sent_for = waiting, () if waiting else tuple(claimed), information.reachable
+        if sent_for == self._sent_for:
+            return []
+        self._sent_for = sent_for
+        changed = []
+        for name, known in information.clusters.items():
+            urgent = waiting or name in claimed
+            if known.connected and self._sent.get(name) != urgent:
+                self._sent[name] = urgent
+                changed.append(WatchCluster(cluster=name, urgent=urgent))
+        return changed

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from koalapy.config.names import LONGEST_NAME
+from koalapy.config.values import LONGEST_NAME
 from koalapy.init.looking import Look
 from koalapy.model.counts import counted_as
 from koalapy.model.units import SECOND, Duration, format_duration

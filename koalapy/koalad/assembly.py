@@ -42,22 +42,20 @@ from koalapy.model.states import JobState
 from koalapy.model.textfile.notify import notify_of
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.policies.scavenging import ScavengingPolicies
-from koalapy.runtime import command_clusters
+from koalapy.runtime import current_grid
 from koalapy.runtime.accounting import Accounting
-from koalapy.runtime.all_links import AllLinks
 from koalapy.runtime.clock import SystemClock, offsets
 from koalapy.runtime.collecting.written import WrittenStore
-from koalapy.runtime.command_clusters import CommandClusters
-from koalapy.runtime.current_grid import CurrentGrid
+from koalapy.runtime.current_grid import CommandClusters, CurrentGrid
 from koalapy.runtime.disk import DiskUse
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.grid_changes import GridChanges, GridParts
 from koalapy.runtime.journals import Journals
 from koalapy.runtime.leases import Leases
-from koalapy.runtime.links import ClusterLinks
+from koalapy.runtime.links import AllLinks, ClusterLinks
 from koalapy.runtime.load_policies import frees_when_suspended, policies, scavenging_policies
 from koalapy.runtime.logins import Logins
-from koalapy.runtime.matchmaking.matchmaker import Matchmaker
+from koalapy.runtime.matchmaking.helper import Matchmaker
 from koalapy.runtime.notifications.content import Content
 from koalapy.runtime.notifications.sender import NotificationSender
 from koalapy.runtime.pilots import Pilots
@@ -115,7 +113,7 @@ class Koalad:
             if (refusal := _other_batch_system(grid.file, commanded.places, snapshot)) is not None:
                 self._store.close()
                 raise refusal
-            commanded = replace(commanded, places=commanded.places | command_clusters.places_of(grid.file))
+            commanded = replace(commanded, places=commanded.places | current_grid.places_of(grid.file))
             _save_commanded(state_directory, commanded)
         attempts = _known_attempts(snapshot)
         leases = leases_held(snapshot.leases, attempts, borrow_of(grid.file.site))
@@ -404,7 +402,7 @@ def _with_commanded(grid: CurrentGrid, state_directory: Path) -> CommandClusters
     The places in the answer are still those of the last start or change. Raises RequestError if their file cannot be
     read, or has a cluster that cannot be used with this grid file.
     """
-    found = command_clusters.load(state_directory)
+    found = current_grid.load_commanded(state_directory)
     added = {name: values for name, values in found.added.items() if name not in grid.file.clusters}
     systems = list(registered("koalapy.batch_systems"))
     clusters = {name: read_cluster(name, values, systems) for name, values in added.items()}
@@ -441,6 +439,6 @@ def _known_attempts(snapshot: Snapshot) -> list[Attempt]:
 def _save_commanded(state_directory: Path, contents: CommandClusters) -> None:
     """Record the places of the clusters. A full disk does not keep koalad from its jobs."""
     try:
-        command_clusters.save(state_directory, contents)
+        current_grid.save_commanded(state_directory, contents)
     except OurError as error:
         _LOG.warning("places_not_written", reason=str(error))

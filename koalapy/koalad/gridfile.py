@@ -7,7 +7,7 @@ from koalapy.common.locations import read_file
 from koalapy.common.registry import registered
 from koalapy.config import SWEEP_POLICIES, GridFile, read_grid
 from koalapy.config.maintenance import MAINTENANCE
-from koalapy.config.preempt import VACATING
+from koalapy.config.schema import VACATING
 from koalapy.config.site import SITE_POLICIES
 from koalapy.model.errors import RequestError
 

@@ -12,8 +12,7 @@ from koalapy.model.labels import joined
 from koalapy.model.request import Request
 from koalapy.model.textfile.words import shown, use_known
 from koalapy.runtime.current_grid import CurrentGrid
-from koalapy.runtime.open_regular import open_regular
-from koalapy.runtime.parameters import with_staged
+from koalapy.runtime.parameters import open_regular, with_staged
 
 
 def reader(grid: CurrentGrid) -> Callable[[JobText], Request]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from koalapy.api.bodies import JobText
 from koalapy.api.jobs import Reader
 from koalapy.common.locations import read_file
-from koalapy.doctor.quick import examine_quickly
+from koalapy.doctor.doctor import examine_quickly
 from koalapy.model.identity import JobId
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.current_grid import CurrentGrid

@@ -34,7 +34,7 @@ from koalapy.runtime.driver_thread import TAKEN_OVER
 from koalapy.runtime.grid_changes import Reloaded
 from koalapy.runtime.sdnotify import Notifier
 from koalapy.store import lockfile
-from koalapy.store.errors import StoreError, StoreLocked, StoreUnreadable
+from koalapy.store.contract import StoreError, StoreLocked, StoreUnreadable
 from koalapy.store.open import is_shared
 from koalapy.views.recovery import Recovery
 

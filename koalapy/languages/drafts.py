@@ -1,17 +1,17 @@
 """An intermediate form between a job in another language and koalapy's job file, with the places of its values."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pydantic_core import PydanticCustomError
 
+from koalapy.languages.parameters import literal
 from koalapy.languages.paths import as_executable
-from koalapy.languages.redirection import redirecting
-from koalapy.languages.templates import literal
 from koalapy.languages.xmltext import Element, named, place_of
 from koalapy.model.errors import RequestError
+from koalapy.model.textfile import Place
 from koalapy.model.textfile.document import Document, Path
-from koalapy.model.textfile.place import Place
 
 
 class Mark(NamedTuple):
@@ -110,3 +110,19 @@ class Draft:
             self.places[(*at, "executable") if index < 0 else (*at, "arguments", index)] = place_of(blank.element)
         for name, blank in self.environment.items():
             self.places[*at, "environment", name] = place_of(blank.element)
+
+
+def redirecting(names: Mapping[str, str]) -> list[str]:
+    """Return the words that precede a program to open files for it; [] without files.
+
+    `names`: the file of each operator of the shell, such as `2>` or `>>`. The file names and the program are arguments
+    of the shell's script, never a part of it.
+    """
+    if not names:
+        return []
+    files = [f'{operator}"${place}"' for place, operator in enumerate(names, 1)]
+    output = next((names[operator] for operator in (">", ">>") if operator in names), None)
+    if output is not None and output in (names.get("2>"), names.get("2>>")):
+        files = [file for file in files if not file.startswith("2>")] + ["2>&1"]
+    opened = f"exec {' '.join(files)}; shift {len(names)}"
+    return ["sh", "-c", f'{opened}; exec "$@"', "sh", *names.values()]

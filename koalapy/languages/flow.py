@@ -18,15 +18,14 @@ from koalapy.languages.jobfile import (
 )
 from koalapy.languages.mapping import job_mapping
 from koalapy.languages.spaces import with_parameters
-from koalapy.languages.sweepfiles import OpenFile
+from koalapy.languages.tables import OpenFile
 from koalapy.model.identity import MAX_COMPONENTS
 from koalapy.model.request import FlowJob, OnFailure, Request, WhenBusy
 from koalapy.model.sent import MOST_BYTES, why_not_sent
 from koalapy.model.textfile.document import Document, Path
 from koalapy.model.textfile.fields import Line, Section, Version, as_entries, as_list, one_of, wrong
 from koalapy.model.textfile.notify import NotifyEntries, notify_of
-from koalapy.model.textfile.schema import json_schema_of
-from koalapy.model.textfile.validation import refusal, validate
+from koalapy.model.textfile.validation import json_schema_of, refusal, validate
 from koalapy.model.textfile.words import shown, use_known
 
 MOST_JOBS = 10_000

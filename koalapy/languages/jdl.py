@@ -9,10 +9,11 @@ import shlex
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+from koalapy.languages.drafts import redirecting
 from koalapy.languages.paths import path_of_uri
-from koalapy.languages.redirection import redirecting
 from koalapy.model.errors import RequestError
 from koalapy.model.request import LOWEST_PRIORITY, MAX_PROCESSORS
+from koalapy.model.textfile import Place, place_at
 from koalapy.model.textfile.classad import (
     Checker,
     ClassAdError,
@@ -24,7 +25,6 @@ from koalapy.model.textfile.classad import (
     unquoted,
 )
 from koalapy.model.textfile.document import Document, Path
-from koalapy.model.textfile.place import Place, place_at
 from koalapy.model.textfile.words import listed, shown, use_known
 
 _COMPONENT: Path = ("components", 0)

@@ -17,7 +17,6 @@ from pydantic import (
     model_validator,
 )
 
-from koalapy.languages.expressions import as_rank, as_requirements
 from koalapy.languages.parameters import Combination, Parameters, Tables
 from koalapy.languages.paths import (
     PLACEHOLDERS,
@@ -45,7 +44,8 @@ from koalapy.model.request import (
     RetryOn,
     WhenBusy,
 )
-from koalapy.model.textfile.classad import MAX_TEXT
+from koalapy.model.textfile import place_at
+from koalapy.model.textfile.classad import MAX_TEXT, ClassAdError, Expression, Kind, check_expression
 from koalapy.model.textfile.fields import (
     Between,
     Flag,
@@ -82,6 +82,7 @@ _LONGEST_VALUE = 131_071  # bytes of one argument or variable that Linux passes 
 _LONGEST_NAME = 128
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _RESERVED = "KOALA_"
+_KINDS = {Kind.NUMBER: "a number", Kind.TEXT: "a text"}
 
 
 class Communication(StrEnum):
@@ -128,6 +129,36 @@ def _label_value(value: object) -> str:
         return check_value("" if value is None else as_text(value))
     except InvalidLabel as error:
         raise wrong(error.what, error.advice, "bad_label") from None
+
+
+def as_requirements(value: object) -> str:
+    """Return the checked expression, each attribute with its scope; '' for none. Raises an error of the file."""
+    found = _checked(value)
+    if found.constant in _KINDS:
+        what = f"is {_KINDS[found.constant]}, where a condition belongs"
+        raise wrong(what, 'Write one such as FreeCPUs >= 4 && OpSys == "Linux".', "bad_expression")
+    return found.text
+
+
+def as_rank(value: object) -> str:
+    """Return the checked expression, each attribute with its scope; '' for none. Raises an error of the file."""
+    found = _checked(value)
+    if found.constant is Kind.TEXT or found.text in ("true", "false", "undefined", "error"):
+        what = "is no number, so that it orders nothing"
+        raise wrong(what, "Write one such as FreeCPUs, or -WaitingJobs.", "bad_expression")
+    return found.text
+
+
+def _checked(value: object) -> Expression:
+    text = as_text(value)
+    if not text.strip():
+        return Expression("")
+    try:
+        return check_expression(text)
+    except ClassAdError as error:
+        line, column = place_at(text, error.at)
+        where = f"at column {column}" if "\n" not in text else f"in its line {line}, at column {column}"
+        raise wrong(f"is wrong {where}: {error.what}", error.advice, error.code) from None
 
 
 def _labels(value: object) -> dict[object, object]:

@@ -14,7 +14,6 @@ from lxml import etree
 from koalapy.languages.drafts import Blank, Draft, Mark
 from koalapy.languages.parameters import MOST_NAMES
 from koalapy.languages.xmltext import Element, elements, name_of, named, namespace_of, place_of, text_of, word_of
-from koalapy.languages.xpaths import is_costly
 from koalapy.model.counts import counted_as
 from koalapy.model.textfile.words import shown
 
@@ -28,6 +27,18 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}", re.ASCII)
 _LONGEST_XPATH = 1_000
 _MOST_ELEMENTS, _MOST_VISITS = 10_000, 200_000  # elements of a job with sweeps; visits by all its XPaths
 _MAY_VARY = "Executable, Argument, Environment, Input, Output, Error, and the FileName and URI of DataStaging may vary."
+_MOST_SEARCHES = 2  # of all descendants or ancestors
+_LITERAL = re.compile(r"""'[^']*'|"[^"]*\"""")
+_AXIS = re.compile(r"([\w-]+)\s*::")
+_CALL = re.compile(r"([\w:.-]+)\s*\(")
+_SEARCH = re.compile(r"//|\.\.|\||(?:descendant|descendant-or-self|parent)\s*::")
+_AXES = frozenset({"child", "self", "attribute", "descendant", "descendant-or-self", "parent"})
+_CHEAP = re.compile(
+    "and|or|mod|div|not|true|false|boolean|number|string|position|last|count|name|local-name|contains|starts-with|"
+    "normalize-space|string-length|text|node"
+)
+# Inside a predicate: a path from elsewhere than the element, or any axis. A star may be a product before a root.
+_ELSEWHERE = re.compile(r"//|\.\.|::|\||(?:^|[^\w)\].*])/|[^\[(,/@]\*/|\b(?:and|or|mod|div)/")
 
 
 def read_sweeps(draft: Draft, root: Element, sweeps: list[Element]) -> None:
@@ -217,3 +228,30 @@ def _number(draft: Draft, element: Element, text: str, whole: bool) -> str:
         what = f"has {shown(text)}, which is no {kind}" if text else f"lacks a {kind}"
         raise draft.refusal(element, what, "Write start, end and step as numbers.", "wrong_value")
     return re.sub(r"^([-+]?)0+(?=[0-9])", r"\1", text)
+
+
+# ---- the cost of an XPath
+
+
+def is_costly(path: str) -> bool:
+    """Return whether the effort of an untrusted XPath may grow faster than a small power of the document's length.
+
+    libxml2 cannot be stopped during an evaluation.
+    """
+    inside, outside = _by_predicate(_LITERAL.sub("''", path))
+    if _ELSEWHERE.search(inside) or not all(map(_CHEAP.fullmatch, _CALL.findall(inside))):
+        return True
+    searches = len(_SEARCH.findall(outside))
+    return searches > _MOST_SEARCHES or not _AXES.issuperset(_AXIS.findall(outside)) or "id" in _CALL.findall(outside)
+
+
+def _by_predicate(path: str) -> tuple[str, str]:
+    """Return the text inside predicates, with their brackets, and the text outside."""
+    inside: list[str] = []
+    outside: list[str] = []
+    depth = 0
+    for each in path:
+        depth += each == "["
+        (inside if depth > 0 else outside).append(each)
+        depth -= each == "]"
+    return "".join(inside), "".join(outside)

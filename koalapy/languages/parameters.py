@@ -1,6 +1,11 @@
-"""The schema of a sweep's parameters in a job file: ranges, lists and files, and their combination."""
+"""A sweep's parameters: their schema in a job file, and as `-p NAME=VALUES`, and the templates that they fill.
+
+A parameter is a range, a list or a file, and several are combined. In the template of a program, `{x}` is a parameter's
+value, `{#}` its number, and `{{` and `}}` are braces. koalapy_adapters.launcher.space inserts the values on the nodes.
+"""
 
 import re
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from posixpath import normpath
 from typing import Annotated, Any, Self
@@ -17,9 +22,40 @@ from pydantic import (
 
 from koalapy.languages.paths import as_staged_in
 from koalapy.languages.ranges import Loop, as_loop, looks_like_range
+from koalapy.model.errors import RequestError
 from koalapy.model.textfile.document import kind_of
 from koalapy.model.textfile.fields import Line, Section, Text, as_list, as_mapping, as_text, wrong
 from koalapy.model.textfile.words import shown
+
+NUMBER = "#"
+_FORM = "Write -p NAME=VALUES, such as -p x=1:100, -p y=a,b,c or -p z=@FILE."
+_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+class TemplateError(ValueError):
+    """A brace that is neither doubled nor part of a name. Its message continues a sentence about the text."""
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names in the text, in order, with repetitions. Raises TemplateError for a lone brace."""
+    found = []
+    for piece in _PIECE.finditer(text):
+        if piece[0] in ("{", "}"):
+            raise TemplateError(f"has a lone {piece[0]}")
+        if piece[1] is not None:
+            found.append(piece[1])
+    return found
+
+
+def literal(text: str) -> str:
+    """Return the template whose value is this text."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """Return the template with these names replaced by their values; the other names remain."""
+    return _PIECE.sub(lambda piece: literal(values[piece[1]]) if piece[1] in values else piece[0], text)
+
 
 MOST_NAMES = 1_000  # of the parameters of one sweep
 
@@ -201,3 +237,52 @@ Tables = Annotated[
     BeforeValidator(lambda value: [value] if isinstance(value, str) else as_list(value)),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
+
+
+def sweep_request(
+    program: Sequence[str],
+    parameters: Sequence[str] = (),
+    *,
+    csv: Sequence[str] = (),
+    combine: str | None = None,
+    processors: int = 1,
+    component: Mapping[str, Any] | None = None,
+    **job: Any,
+) -> dict[str, Any]:
+    """Return the job as POST /v1/jobs and `from_mapping` accept it. Raises RequestError for an invalid parameter.
+
+    `program`: executable and arguments, with `{x}` for parameters. `parameters`: texts as after `-p`. `combine`: cross
+    or zip. `processors`: those of each process. `component` and `job`: further keys, as in a job file.
+    """
+    if not program:
+        raise RequestError("no_program", "The sweep has no program.", "Write it behind --, such as -- ./solve {x}.")
+    document = {
+        "components": [
+            {
+                "processors": processors,
+                "threads_per_process": processors,
+                "executable": program[0],
+                "arguments": list(program[1:]),
+                **(component or {}),
+            }
+        ],
+        "parameters": _by_name(parameters) or None,
+        "csv": list(csv) or None,
+        "combine": combine,
+        **job,
+    }
+    if not parameters and not csv:
+        raise RequestError("no_parameters", "The sweep has no parameters.", _FORM)
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def _by_name(parameters: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in parameters:
+        name, equals, values = text.partition("=")
+        if not equals or not name:
+            raise RequestError("no_parameter", f"-p {shown(text)} names no parameter.", _FORM)
+        if name in found:
+            raise RequestError("duplicate_name", f"-p {name} is given twice.", "Name each parameter once.")
+        found[name] = values
+    return found

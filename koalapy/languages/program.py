@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterable, Iterator
 
+from koalapy.languages.parameters import NUMBER, TemplateError, names_in
 from koalapy.languages.stageout import PLACES, stage_out_texts
-from koalapy.languages.templates import NUMBER, TemplateError, names_in
 from koalapy.model.request import ComponentRequest, Launch, Request
 from koalapy.model.textfile.document import Document, Path
 from koalapy.model.textfile.validation import refusal

@@ -1,11 +1,14 @@
 """Globus RSL 1.0: conjunctions, multirequests as one co-allocated job, multistage requests as flows (docs/rsl.md).
 
-An attribute that koalapy cannot honour is refused, with a message that names it, its line and its column.
+The order of the jobs in a multistage request is that of "Flow-based Multistage Co-allocation Service", section 6. An
+attribute that koalapy cannot honour is refused, with a message that names it, its line and its column.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Union
 
-from koalapy.languages.redirection import redirecting
+from koalapy.languages.drafts import redirecting
 from koalapy.languages.rsl_attributes import (
     COMPONENT_ATTRIBUTES,
     CONTACT,
@@ -21,10 +24,16 @@ from koalapy.languages.rsl_attributes import (
 from koalapy.languages.rsl_tokens import RslText
 from koalapy.languages.rsl_tree import Compound, Operator, Relation, Specification
 from koalapy.languages.rsl_values import SUBSTITUTION, Evaluation, Scope, canonical
-from koalapy.languages.stages import Stage, implicit_order
 from koalapy.model.counts import counted_as
 from koalapy.model.textfile.document import Document, Path
 from koalapy.model.textfile.words import shown
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A multistage request. `parts`: its stages, and the places of its jobs in the whole request, from 0."""
+
+    parts: tuple[Union["Stage", int], ...]
 
 
 def document_of(text: str | bytes, source: str) -> Document:
@@ -286,3 +295,23 @@ def _share_memory(reading: Reading, component: ComponentAttributes, processors: 
         raise reading.rsl.refusal(least[1], what, "Exchange the two, or leave one out.", "contradiction")
     if found := most or least:
         component.keys["memory_per_processor"] = (f"{-(-found[0] // processors)}M", found[1])
+
+
+def implicit_order(whole: Stage) -> dict[int, tuple[int, ...]]:
+    """Return the jobs for which each job waits by its place in the tree (section 6.1).
+
+    In each stage the stages inside it run first, together. When all that is in them is done, the jobs of the stage
+    itself start together. Only those of each inner stage are named that end last: they wait for the others.
+    """
+    after: dict[int, tuple[int, ...]] = {}
+    _order(whole, after)
+    return after
+
+
+def _order(stage: Stage, after: dict[int, tuple[int, ...]]) -> Sequence[int]:
+    """Enter the order of a stage. Returns the jobs after whose end it has ended."""
+    below = [last for part in stage.parts if isinstance(part, Stage) for last in _order(part, after)]
+    own = [part for part in stage.parts if not isinstance(part, Stage)]
+    for place in own:
+        after[place] = tuple(below)
+    return own or below

@@ -12,8 +12,8 @@ from koalapy.languages.paths import as_executable, landing, path_of_uri, staged_
 from koalapy.languages.rsl_tokens import RslText
 from koalapy.languages.rsl_values import Evaluated, Evaluation, Group, Word, canonical
 from koalapy.model.errors import RequestError
+from koalapy.model.textfile import Place
 from koalapy.model.textfile.document import Path, Plain
-from koalapy.model.textfile.place import Place
 from koalapy.model.textfile.words import listed, shown, use_known
 
 _REMOVE = "Remove it."

@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from koalapy.model.errors import RequestError
-from koalapy.model.textfile import MAX_BYTES
-from koalapy.model.textfile.place import Place
+from koalapy.model.textfile import MAX_BYTES, Place
 from koalapy.model.textfile.words import shown
 
 MOST_TOKENS = 250_000

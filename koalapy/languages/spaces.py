@@ -6,14 +6,12 @@ from dataclasses import asdict, replace
 from typing import NamedTuple
 
 from koalapy.languages.jobfile import MOST_BYTES, JobKeys
-from koalapy.languages.parameters import Combine, Parameter
+from koalapy.languages.parameters import Combine, Parameter, literal
 from koalapy.languages.paths import covers, landing, twice
 from koalapy.languages.program import Uses, check_known, check_sweep, check_used, uses_in_paths, uses_of
 from koalapy.languages.ranges import MOST_PARAMETERS
 from koalapy.languages.stageout import check_apart
-from koalapy.languages.sweepfiles import OpenFile, SweepFiles
-from koalapy.languages.tables import Table
-from koalapy.languages.templates import literal
+from koalapy.languages.tables import OpenFile, SweepFiles, Table
 from koalapy.model.parameters import Axis, Source, Space
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.textfile.document import Document, Path

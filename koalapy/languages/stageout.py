@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
-from koalapy.languages.templates import NUMBER, TemplateError, names_in
+from koalapy.languages.parameters import NUMBER, TemplateError, names_in
 from koalapy.model.errors import RequestError
 from koalapy.model.parameters import Axis, Source, Space
 from koalapy.model.request import Request

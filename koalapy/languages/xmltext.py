@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from lxml import etree
 
 from koalapy.model.errors import RequestError
-from koalapy.model.textfile import MAX_BYTES
-from koalapy.model.textfile.place import Place, place_at
+from koalapy.model.textfile import MAX_BYTES, Place, place_at
 from koalapy.model.textfile.words import shown
 
 Element = etree._Element

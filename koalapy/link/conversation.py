@@ -1,5 +1,10 @@
-"""The conversation of koalad with a KCM: its commands to messages, and messages to deliveries. Pure."""
+"""The conversation of koalad with a KCM: its commands to messages, and messages to deliveries. Pure.
 
+It keeps the commands that are not confirmed yet. The offset of the KCM's clock from koalad's is estimated from the
+round trips of its answers.
+"""
+
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,9 +14,7 @@ from koalapy_adapters.messages import kcm, koalad
 
 from koalapy.driver.driver import Delivery
 from koalapy.link import sweeps, translate
-from koalapy.link.cluster import Cluster
-from koalapy.link.offset import ClockOffset
-from koalapy.link.outstanding import ComponentCommand, Outstanding
+from koalapy.link.reconnect import Cluster
 from koalapy.link.restore_check import REFUSALS, Verdict, trust
 from koalapy.link.session import Accepted, ConversationCommand, Reaction, Refused
 from koalapy.model.cluster import Machine
@@ -36,6 +39,8 @@ _Events = tuple[tuple[Event, ...], tuple[int, ...]]  # events, and the outbox nu
 
 _NO_FILE: list[list[Any]] = [["", "", 0]]  # a list of staged files that no KCM can have
 _PINGS = 10  # remembered; an answer to an older one is ignored
+_SAMPLES = 12  # round trips by which the offset of a clock is estimated
+ComponentCommand = SubmitAttempt | ReleaseAttempt | CancelAttempt | ForgetAttempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,3 +335,76 @@ _ANSWERS: dict[type, Callable[[KcmConversation, Any], Reaction]] = {
     kcm.Refused: KcmConversation._on_refused,
     kcm.Done: KcmConversation._on_done,
 }
+
+
+class ClockOffset:
+    """An estimate from the shortest of the recent round trips: its error is at most half of that round trip.
+
+    An estimate stays until it is refuted, so that the same instant of the KCM stays the same instant of koalad.
+    """
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, int]] = deque(maxlen=_SAMPLES)  # (round trip, offset)
+        self._ahead: int | None = None
+
+    def add(self, asked_at: Instant, their_clock: int, answered_at: Instant) -> None:
+        self._samples.append((answered_at - asked_at, their_clock - (asked_at + answered_at) // 2))
+        trip, offset = min(self._samples)
+        if self._ahead is None or abs(self._ahead - offset) > trip // 2:
+            self._ahead = offset
+
+    @property
+    def ahead(self) -> int:
+        """Microseconds by which the KCM's clock is ahead; 0 before the first answer."""
+        return self._ahead or 0
+
+    def to_ours(self, theirs: int, now: Instant) -> Instant:
+        """Return an instant of the KCM's clock as one of koalad's, at most `now`: no report is of the future."""
+        return Instant(min(theirs - self.ahead, now))
+
+
+class Outstanding:
+    """The commands by their numbers in the outbox, and the numbers by attempt."""
+
+    def __init__(self) -> None:
+        self._commands: dict[int, ComponentCommand] = {}
+        self._numbers: dict[AttemptId, list[int]] = {}
+
+    def add(self, number: int, command: ComponentCommand) -> bool:
+        """Add a command. Returns False if it was sent over this session before, where it will be answered."""
+        if number in self._commands:
+            return False
+        self._commands[number] = command
+        self._numbers.setdefault(command.attempt, []).append(number)
+        return True
+
+    def get(self, number: int) -> ComponentCommand | None:
+        return self._commands.get(number)
+
+    def confirm(self, number: int) -> None:
+        """Remove a command; without it nothing happens."""
+        command = self._commands.pop(number, None)
+        if command is None:
+            return
+        of_attempt = self._numbers[command.attempt]
+        of_attempt.remove(number)
+        if not of_attempt:
+            del self._numbers[command.attempt]
+
+    def confirm_gone(self, attempt: AttemptId) -> tuple[int, ...]:
+        """Remove and return the numbers of an attempt of which nothing is left, except its ForgetAttempt.
+
+        Its cancel is complete, and the commands before the cancel are without an object.
+        """
+        numbers = self._numbers.get(attempt, ())
+        gone = tuple(number for number in numbers if not isinstance(self._commands[number], ForgetAttempt))
+        for number in gone:
+            self.confirm(number)
+        return gone
+
+    def is_wanted(self, number: int) -> bool:
+        """Return whether the command is still to be carried out: neither confirmed, nor cancelled with its attempt."""
+        command = self._commands.get(number)
+        return command is not None and not any(
+            isinstance(self._commands[other], CancelAttempt) for other in self._numbers[command.attempt]
+        )

@@ -15,7 +15,7 @@ from koalapy_adapters.messages.fields import MessageError
 from koalapy.common.extras import need_matchmaker
 from koalapy.driver.driver import Delivery
 from koalapy.languages.mapping import job_mapping
-from koalapy.languages.native import from_mapping
+from koalapy.languages.reading import from_mapping
 from koalapy.link.conversation import Deliver
 from koalapy.link.session import Accepted, Reaction, Refused
 from koalapy.link.site_messages import (

@@ -8,9 +8,8 @@ from types import MappingProxyType
 from koalapy.model.attempt import Attempt, attempt_row, attempt_value
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import caster, fast_frozen, replacer, row_class
-from koalapy.model.flow import Flow
 from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
-from koalapy.model.request import Request
+from koalapy.model.request import Flow, Request
 from koalapy.model.sent import Sent
 from koalapy.model.states import Ending, JobState
 from koalapy.model.units import Duration, Instant

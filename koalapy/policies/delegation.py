@@ -6,7 +6,11 @@ the site so far.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from koalapy.policies import dispatching
+from koalapy.policies.dispatching import DispatchingPolicy
 
 
 class WaitingRequest(NamedTuple):
@@ -72,3 +76,12 @@ def _large_enough(processors: int, targets: Sequence[Target]) -> list[Target]:
 
 def _free(target: Target) -> int:
     return -1 if target.free is None else target.free
+
+
+@dataclass(frozen=True, slots=True)
+class SitePolicies:
+    """The order of delegation, the order of the neighbours that are asked, and the order in which theirs are served."""
+
+    delegation: DelegationPolicy = fcfs
+    targets: TargetPolicy = nearest
+    dispatching: DispatchingPolicy = dispatching.fcfs

@@ -1,4 +1,7 @@
-"""The only thread that runs the driver. It handles events of links and API in batches, in order of arrival."""
+"""The only thread that runs the driver. It handles events of links and API in batches, in order of arrival.
+
+Who hands events to the driver waits until they are committed or refused, or learns that they are not recorded yet.
+"""
 
 import queue
 import threading
@@ -13,11 +16,11 @@ import structlog
 
 from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
-from koalapy.model.errors import KoalaError, Reason, TransientError
+from koalapy.model.errors import KoalaError, OurError, Reason, TransientError
 from koalapy.model.units import SECOND
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.sdnotify import Notifier
-from koalapy.store.errors import StoreConflict
+from koalapy.store.contract import StoreConflict
 
 T = TypeVar("T")
 
@@ -26,6 +29,8 @@ _BATCH = 500  # deliveries; a larger flood is handled in several commits
 _RETRY_S = 1.0  # between tries to commit while the store is failing
 _CHECK_S = 5.0  # between looks at the store while there is nothing to commit
 TAKEN_OVER = "store_taken_over"  # the code of the one trouble that does not pass
+COMMIT_S = 30.0  # an event that is not committed within this time is answered as not recorded yet
+_LOOK_S = 0.2  # between checks whether the store has begun to fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,3 +209,34 @@ class DriverThread:
                 question.answer.set_result(question.ask(self._driver.engine))
             except Exception as error:
                 question.answer.set_exception(error)
+
+
+def committed_in_time(done: "Future[T]", trouble: Callable[[], Reason | None]) -> T:
+    """Wait for a commit, and return what it sets. `trouble`: why nothing is accepted; None while all is well.
+
+    Raises TransientError, code `not_committed`, if it takes too long; it may still come. Raises what the future has.
+    """
+    for _ in range(round(COMMIT_S / _LOOK_S)):
+        try:
+            return done.result(timeout=_LOOK_S)
+        except TimeoutError:
+            if (why := trouble()) is not None:
+                raise not_committed(why) from None
+    raise not_committed(None)
+
+
+def not_committed(trouble: Reason | None) -> TransientError:
+    """Return the error for events that are not committed in time."""
+    why = trouble.message if trouble else "koalad is busy."
+    advice = "It will be, unless koalad is stopped before. Look with `koala jobs` before you ask again."
+    return TransientError("not_committed", f"It is not recorded yet: {why}", advice)
+
+
+def store_failing(trouble: Reason) -> TransientError:
+    """Return the error for events that are not handed to the driver at all."""
+    return TransientError("store_failing", f"Nothing new can be recorded: {trouble.message}", trouble.advice)
+
+
+def refusal(reason: Reason) -> OurError:
+    """Return the error for events that the driver refused."""
+    return OurError(reason.code, reason.message, reason.advice)

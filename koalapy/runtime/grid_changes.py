@@ -49,14 +49,18 @@ from koalapy.model.lease import LeasedCluster, lease_of_cluster
 from koalapy.model.pilot import Pilot, job_of_pilot
 from koalapy.model.settings import Settings
 from koalapy.model.textfile.words import listed
-from koalapy.runtime import command_clusters
-from koalapy.runtime.command_clusters import CommandClusters, place_of, places_of
-from koalapy.runtime.commits import COMMIT_S, committed_in_time, not_committed, refusal, store_failing
-from koalapy.runtime.current_grid import CurrentGrid
-from koalapy.runtime.driver_thread import DriverThread
+from koalapy.runtime import current_grid
+from koalapy.runtime.current_grid import CommandClusters, CurrentGrid, no_such_cluster, place_of, places_of
+from koalapy.runtime.driver_thread import (
+    COMMIT_S,
+    DriverThread,
+    committed_in_time,
+    not_committed,
+    refusal,
+    store_failing,
+)
 from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.logins import Logins
-from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.uplink.connect import may_ask
 
 _LOG = structlog.get_logger()
@@ -392,7 +396,7 @@ class GridChanges:
 
     def _keep(self, kept: Kept) -> Iterable[GridCommand[Kept]]:
         try:
-            command_clusters.save(self._parts.state_directory, kept.contents)
+            current_grid.save_commanded(self._parts.state_directory, kept.contents)
         except KoalaError as error:
             _LOG.warning("clusters_not_written", reason=str(error))
             return self._machine.not_kept(error)

@@ -1,11 +1,11 @@
-"""The links to all clusters of a grid as one object, which the driver uses."""
+"""The links to all clusters of a grid as one object, and with those to neighbouring sites, which the driver uses."""
 
 import functools
 import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 from koalapy_adapters.connections.bootstrap import DEFAULT_DIRECTORY
@@ -23,8 +23,8 @@ from koalapy.coallocation.restored_store import doubtful
 from koalapy.config import Leased, Pilot, cluster_config, lent_config
 from koalapy.driver.driver import Delivery
 from koalapy.engine import Engine
-from koalapy.link.cluster import Cluster, Timing
 from koalapy.link.conversation import known_attempts, lost
+from koalapy.link.reconnect import Cluster, Timing
 from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
 from koalapy.model.attempt import Attempt
@@ -35,11 +35,15 @@ from koalapy.model.commands import (
     CollectOutput,
     CompareAds,
     ForgetAttempt,
+    GridHint,
+    Hint,
+    LeaseHint,
+    NeighbourCommand,
     NotificationCommand,
 )
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import StoreRestored
-from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.identity import AttemptId, InstanceId, JobId, is_site, site_of, tag_of
 from koalapy.model.job import Job
 from koalapy.model.lease import is_held, lease_of_cluster
 from koalapy.model.pilot import is_bound, job_of_pilot
@@ -50,11 +54,10 @@ from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.collector import Collector, Recorded
 from koalapy.runtime.collecting.written import WrittenStore
-from koalapy.runtime.current_grid import CurrentGrid
+from koalapy.runtime.current_grid import CurrentGrid, no_such_cluster
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.logins import Logins
-from koalapy.runtime.matchmaking.matchmaker import Matchmaker
-from koalapy.runtime.no_such_cluster import no_such_cluster
+from koalapy.runtime.matchmaking.helper import Matchmaker
 from koalapy.runtime.rendezvous import RendezvousHub
 from koalapy.runtime.session.exchange import understood
 from koalapy.runtime.staging.input_files import InputFiles
@@ -62,6 +65,10 @@ from koalapy.runtime.streams import Stream
 from koalapy.runtime.uplink.connect import connection_of
 from koalapy.runtime.uplink.link import CLOSE_S, Link, LinkServices, Relay
 from koalapy.runtime.uplink.pilot import LeaseConnection, Lent, PilotConnection, examined, surroundings
+
+if TYPE_CHECKING:
+    from koalapy.runtime.sites.links import SiteLinks
+
 
 _LOG = structlog.get_logger()
 _COUNTED_S = 60.0  # within which a KCM counts bytes; it ends its count after 40 s
@@ -475,3 +482,48 @@ def _peers(engine: Engine, attempt: AttemptId, cluster: str | None) -> list[tupl
         return []
     present = engine.records.jobs[attempt.job].present
     return [(each.cluster, each.id) for each in present if each.id != attempt]
+
+
+class AllLinks:
+    """Passes each call to the links of its destination. See Links of the driver."""
+
+    def __init__(
+        self,
+        clusters: ClusterLinks,
+        sites: "SiteLinks | None",
+        change_grid: Callable[[GridHint], None],
+        examine: Callable[[LeaseHint], None],
+    ) -> None:
+        """`change_grid`, `examine`: see GridChanges.carry_out and Leases.carry_out."""
+        self._clusters, self._sites, self._change_grid, self._examine = clusters, sites, change_grid, examine
+
+    def send(self, entry: OutboxEntry, doubt: bool) -> None:
+        if not isinstance(entry.command, NeighbourCommand):
+            self._clusters.send(entry, doubt)
+        elif self._sites is not None:
+            self._sites.send(entry)
+
+    def hint(self, hint: Hint) -> None:
+        if isinstance(hint, GridHint):
+            self._change_grid(hint)
+        elif isinstance(hint, LeaseHint):
+            self._examine(hint)
+        else:
+            self._clusters.hint(hint)
+
+    def acknowledge(self, origin: str, epoch: int, number: int) -> None:
+        if not is_site(origin):
+            self._clusters.acknowledge(origin, epoch, number)
+        elif self._sites is not None:
+            self._sites.acknowledge(site_of(origin), epoch, number)
+
+    def end_sessions(self, reason: Reason) -> dict[str, int]:
+        of_sites = {} if self._sites is None else self._sites.end_sessions(reason)
+        return {**self._clusters.end_sessions(reason), **of_sites}
+
+    def quarantine(self, origin: str, reason: Reason, error: Exception) -> None:
+        """End the session with a cluster or neighbour whose events made koalad fail. It begins anew after a while."""
+        if not is_site(origin):
+            self._clusters.quarantine(origin, reason, error)
+        elif self._sites is not None:
+            self._sites.quarantine(site_of(origin), reason, error)

@@ -8,8 +8,8 @@ import structlog
 from koalapy.common.registry import load, registered
 from koalapy.model.errors import RequestError
 from koalapy.model.settings import Settings
+from koalapy.policies.delegation import SitePolicies
 from koalapy.policies.scavenging import ScavengingPolicies
-from koalapy.policies.sites import SitePolicies
 from koalapy.scheduler.schedule import Policies
 
 _LOG = structlog.get_logger()

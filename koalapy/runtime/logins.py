@@ -13,7 +13,7 @@ from koalapy_adapters.errors import ClusterError as Unanswered
 
 from koalapy.answers import clusters as answers
 from koalapy.model.errors import Reason, RequestError
-from koalapy.runtime.no_such_cluster import no_such_cluster
+from koalapy.runtime.current_grid import no_such_cluster
 from koalapy.views.fields import reason as reason_of
 
 LoginState = Literal["connected", "connecting", "login_required", "unreachable"]

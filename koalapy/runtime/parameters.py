@@ -1,7 +1,14 @@
-"""The values of a sweep's parameters on the grid side, where its files are in the directory of the submission."""
+"""The values of a sweep's parameters on the grid side, where its files are in the directory of the submission.
 
+Here koalad also opens files that a user names, which it reads at once.
+"""
+
+import errno
+import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
+from typing import IO
 
 from koalapy_adapters.launcher.parameter_files import Lines
 from koalapy_adapters.launcher.space import NUMBER, Compiled, names_in
@@ -58,3 +65,18 @@ def _texts(compiled: Compiled, numbers: Sequence[int]) -> Iterator[str]:
 
 def _names(axis: Axis) -> set[str]:
     return {name for source in axis.sources for name in source.names}
+
+
+def open_regular(path: str) -> IO[bytes]:
+    """Open a regular file for reading.
+
+    Raises OSError for anything else: opening a FIFO without a writer would block koalad.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a plain file", path)
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise

@@ -12,9 +12,9 @@ from koalapy.model.request import ComponentRequest, Isolate, PilotTerms
 from koalapy.model.units import Instant, format_duration
 from koalapy.pilots.kept import why_useless
 from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.current_grid import no_such_cluster
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.grid_changes import GridChanges
-from koalapy.runtime.no_such_cluster import no_such_cluster
 from koalapy.runtime.service import Service
 from koalapy.views.pilots import PilotView, pilots
 

@@ -39,13 +39,12 @@ from koalapy.policies.placement import PlacementPolicy
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.written import WrittenStore
-from koalapy.runtime.commits import committed_in_time, refusal, store_failing
 from koalapy.runtime.disk import DiskUse
-from koalapy.runtime.driver_thread import DriverThread
+from koalapy.runtime.driver_thread import DriverThread, committed_in_time, refusal, store_failing
 from koalapy.runtime.following import Ended, Followed, Positions, Read, Written, as_text, follow_all, read_all
 from koalapy.runtime.job_waiters import JobWaiters
 from koalapy.runtime.logins import Logins
-from koalapy.runtime.matchmaking.matchmaker import Matchmaker
+from koalapy.runtime.matchmaking.helper import Matchmaker
 from koalapy.runtime.staging.input_files import look
 from koalapy.runtime.staging.transfers import Transfers
 from koalapy.runtime.streams import Stream

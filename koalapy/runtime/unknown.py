@@ -27,7 +27,7 @@ from koalapy.model.identity import (
 )
 from koalapy.model.job import Job
 from koalapy.model.units import Instant, format_instant
-from koalapy.runtime.no_such_cluster import no_such_cluster
+from koalapy.runtime.current_grid import no_such_cluster
 from koalapy.runtime.session.exchange import understood
 from koalapy.store.contract import Store
 from koalapy.views.jobs import component_indices

@@ -9,8 +9,8 @@ from koalapy.model.notification import NotifyOn
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
+from koalapy.policies import call_policy
 from koalapy.policies.admission import AdmissionPolicy, AdmissionState, admission_error
-from koalapy.policies.calls import call_policy
 from koalapy.scavenging.shares import nodes_wanted
 
 

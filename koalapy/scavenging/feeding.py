@@ -12,7 +12,7 @@ from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
-from koalapy.policies.calls import call_policy
+from koalapy.policies import call_policy
 from koalapy.policies.sweep_order import Pool, SweepOrder, exclusion_error, feed_error
 from koalapy.scavenging import policy_calls
 from koalapy.scavenging.parameters import joined, living_sweeps, put_out, sweep_of, without

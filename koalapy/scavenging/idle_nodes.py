@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 from koalapy.core.core import Core
 from koalapy.information.commitments import Commitments
-from koalapy.information.kis import ClusterSummary, Known
-from koalapy.information.refused_jobs import REFUSES
+from koalapy.information.kis import REFUSES, ClusterSummary, Known
 from koalapy.model.attempt import OwnerKind
 from koalapy.model.cluster import ClusterState
 from koalapy.model.counts import counted_as
@@ -15,7 +14,7 @@ from koalapy.model.hours import offset_at
 from koalapy.model.learned import Learned
 from koalapy.model.settings import DYNAMIC
 from koalapy.model.units import Instant
-from koalapy.policies.calls import call_policy
+from koalapy.policies import call_policy
 from koalapy.policies.idleness import Allowance, ClusterNodes, IdlenessPolicy, allowance_error
 from koalapy.scavenging.prediction import Prediction
 

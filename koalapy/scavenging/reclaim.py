@@ -11,7 +11,7 @@ from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
-from koalapy.policies.calls import call_policy
+from koalapy.policies import call_policy
 from koalapy.policies.preemption import Candidate, PreemptionPolicy, order_error
 from koalapy.policies.shares import FairShare, RunnerShare, reclaim_error
 from koalapy.scavenging.parameters import living_sweeps

@@ -8,7 +8,7 @@ from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
 from koalapy.model.sweep import Sweep
-from koalapy.policies.calls import call_policy
+from koalapy.policies import call_policy
 from koalapy.policies.shares import ClusterShare, FairShare, RunnerShare, share_error
 from koalapy.policies.shares import Nodes as Answer
 from koalapy.scavenging.idle_nodes import Nodes

@@ -25,9 +25,9 @@ from koalapy.model.lease import Borrow, Wanted, wanted, why_kept, why_not_at_all
 from koalapy.model.request import ComponentRequest, Request, WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.units import Duration, Instant, format_duration
+from koalapy.policies.delegation import SitePolicies
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.policies.queueing import QueueingPolicy
-from koalapy.policies.sites import SitePolicies
 from koalapy.policies.vacating import VacatingPolicy, youngest_first
 from koalapy.scheduler.blocked_ahead import BlockedAhead, Overtaken
 

@@ -21,7 +21,7 @@ from koalapy.model.lease import Borrow, BorrowedLease, lease_of_cluster
 from koalapy.model.states import JobState, LeaseState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import DAY, MINUTE, SECOND, Duration, Instant, format_duration
-from koalapy.policies.calls import call_policy
+from koalapy.policies import call_policy
 from koalapy.policies.delegation import WaitingRequest
 from koalapy.scheduler.vacating import may_be_tried_again
 from koalapy.sites import accounts, asking, counts, passing, sweep_leases

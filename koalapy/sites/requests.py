@@ -12,8 +12,7 @@ from koalapy.model.lease import MOST_EXECUTABLES, Asked, LentLease, Origin, Seen
 from koalapy.model.request import Isolate
 from koalapy.model.states import LeaseState
 from koalapy.model.units import HOUR, MINUTE, Duration, Instant
-from koalapy.policies import dispatching
-from koalapy.policies.calls import call_policy
+from koalapy.policies import call_policy, dispatching
 from koalapy.policies.dispatching import NeighboursRequest
 from koalapy.sites import counts, lending, passing
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from koalapy.core.core import Core
 from koalapy.model.neighbour import Relation
-from koalapy.policies.calls import call_policy
+from koalapy.policies import call_policy
 from koalapy.policies.delegation import Target, TargetPolicy, nearest
 
 _DISTANCE = {Relation.CHILD: 0, Relation.SIBLING: 1, Relation.PARENT: 2}

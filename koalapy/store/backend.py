@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import SQLAlchemyError
 
-from koalapy.store.errors import StoreError
+from koalapy.store.contract import StoreError
 
 
 class Backend(Protocol):

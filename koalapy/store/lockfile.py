@@ -4,7 +4,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from koalapy.store.errors import StoreLocked
+from koalapy.store.contract import StoreLocked
 
 
 def hold(path: Path) -> int:

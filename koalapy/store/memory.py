@@ -17,7 +17,6 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Counters, Job, with_attempts, without_attempts
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.lease import Lease, LeaseId, Origin, SeenRequest
-from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.pilot import Pilot
@@ -26,7 +25,7 @@ from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 from koalapy.model.unreadable import Unreadable
 from koalapy.model.usage import DayUsage, Sum, Usage, accounted, by_days
-from koalapy.store.errors import StoreConflict, StoreError, StoreLocked
+from koalapy.store.contract import MaintenanceRun, StoreConflict, StoreError, StoreLocked
 from koalapy.store.identity import new_instance
 from koalapy.store.records import dump_details, load_details
 from koalapy.store.validation import refuse_invalid

@@ -15,8 +15,8 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from koalapy.model.errors import RequestError
-from koalapy.store.errors import StoreConflict, StoreError, StoreFull, StoreLocked
-from koalapy.store.writer_fence import taken_over
+from koalapy.store.contract import StoreConflict, StoreError, StoreFull, StoreLocked
+from koalapy.store.identity import taken_over
 
 _DRIVER = "postgresql+psycopg"
 _LOCK = 0x6B6F616C  # "koal"

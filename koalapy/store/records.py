@@ -21,7 +21,7 @@ from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.pilot import Pilot
 from koalapy.model.sweep import Sweep
-from koalapy.store.errors import RecordUnreadable, StoreConflict
+from koalapy.store.contract import RecordUnreadable, StoreConflict
 
 T = TypeVar("T")
 

@@ -31,7 +31,6 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Counters, Job, with_attempts
 from koalapy.model.learned import NOTHING, Learned
 from koalapy.model.lease import Lease, LeaseId, Origin, SeenRequest
-from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.pilot import Pilot
@@ -42,12 +41,11 @@ from koalapy.model.unreadable import Unreadable
 from koalapy.model.usage import BatchSpan, DayUsage, Usage, accounted, by_days
 from koalapy.store import records, rows, schema
 from koalapy.store.backend import Backend
-from koalapy.store.errors import StoreError
-from koalapy.store.identity import open_identity
+from koalapy.store.contract import MaintenanceRun, StoreError
+from koalapy.store.identity import WriterFence, open_identity
 from koalapy.store.rows import Row
 from koalapy.store.unreadable import Aside, attempt_of, job_of, key_of, lease_of, pilot_of, sweep_of
 from koalapy.store.validation import refuse_invalid
-from koalapy.store.writer_fence import WriterFence
 
 _AT_ONCE = 1000  # databases limit the parameters of a statement
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.unreadable import Unreadable
 from koalapy.store import records, rows, schema
-from koalapy.store.errors import RecordInvalid, RecordUnreadable
+from koalapy.store.contract import RecordInvalid, RecordUnreadable
 from koalapy.store.validation import refuse_invalid
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, Strin
 
 import koalapy
 from koalapy.store import schema
-from koalapy.store.errors import StoreUnreadable
+from koalapy.store.contract import StoreUnreadable
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -6,7 +6,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator, core_schema
 
 from koalapy.model.change import Change
-from koalapy.store.errors import RecordInvalid
+from koalapy.store.contract import RecordInvalid
 
 LARGEST = 1 << 53  # the largest number up to which JSON and every database keep all whole numbers apart
 _LEAVES = ("cls", "serialization", "metadata", "default")  # parts of a schema that hold no schema

@@ -2,7 +2,7 @@
 
 from koalapy.testgrid import sites
 from koalapy.testgrid.containers import Containers, Executed
-from koalapy.testgrid.errors import ContainersError
+from koalapy.testgrid.layout import ContainersError
 from koalapy.testgrid.lifecycle import Status, down, reset, status, up
 from koalapy.testgrid.running import Running
 from koalapy.testgrid.state import reserved

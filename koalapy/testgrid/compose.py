@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from koalapy.testgrid import layout
-from koalapy.testgrid.errors import ContainersError
+from koalapy.testgrid.layout import ContainersError
 
 TAIL_LINES = 15
 BUILD_TIMEOUT_S = 1800

@@ -10,7 +10,7 @@ from typing import Literal
 
 from koalapy.testgrid import layout
 from koalapy.testgrid.containers import Containers
-from koalapy.testgrid.errors import ContainersError
+from koalapy.testgrid.layout import ContainersError
 
 KOALAD = "koalad"  # this machine, as the head nodes name it
 How = Literal["DROP", "REJECT"]

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import yaml
 
 from koalapy.common.data import data_path
+from koalapy.model.errors import ClusterError
 
 NAME = os.environ.get("KOALA_TESTGRID") or "testgrid"  # several test grids may exist side by side
 PROJECT = f"koala-{NAME}"
@@ -32,8 +33,14 @@ IMAGES = {
     "koala-testgrid-sge": "gamma",
     "koala-testgrid-pbs": "epsilon",
 }
-
 Network = Literal["cluster", "access"]
+MAIN = ("alpha", "beta", "gamma")  # the clusters of the main job, its tests and benchmarks
+# Settings with which beta is a Torque cluster in a grid file: Slurm emulates Torque's commands there.
+TORQUE: dict[str, str | int] = {"batch": "torque", "shared": f"{SHARED}/{USER}/torque", "processors_per_node": 4}
+
+
+class ContainersError(ClusterError):
+    """A failure of the container engine, of compose, or of a command in a container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +67,6 @@ CLUSTERS = (
     Cluster("delta", "slurm", {"queue": "batch"}),
     *([Cluster("epsilon", "pbs", {"queue": "workq"})] if PBS_IMAGE else []),
 )
-MAIN = ("alpha", "beta", "gamma")  # the clusters of the main job, its tests and benchmarks
-# Settings with which beta is a Torque cluster in a grid file: Slurm emulates Torque's commands there.
-TORQUE: dict[str, str | int] = {"batch": "torque", "shared": f"{SHARED}/{USER}/torque", "processors_per_node": 4}
 HEADS = tuple(cluster.name for cluster in CLUSTERS)
 
 

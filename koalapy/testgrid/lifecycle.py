@@ -11,7 +11,7 @@ from docker.models.containers import Container
 
 from koalapy.testgrid import compose, layout, networks, ready, repair, state
 from koalapy.testgrid.containers import Containers, addresses_of
-from koalapy.testgrid.errors import ContainersError
+from koalapy.testgrid.layout import ContainersError
 from koalapy.testgrid.running import Running
 
 READY_TIMEOUT_S = 240.0

@@ -8,7 +8,7 @@ import docker
 from docker.errors import NotFound
 
 from koalapy.testgrid import layout
-from koalapy.testgrid.errors import ContainersError
+from koalapy.testgrid.layout import ContainersError
 
 Subnet = ipaddress.IPv4Network
 

@@ -7,8 +7,7 @@ import paramiko
 
 from koalapy.testgrid import layout, state
 from koalapy.testgrid.containers import Containers, Executed
-from koalapy.testgrid.errors import ContainersError
-from koalapy.testgrid.layout import Cluster
+from koalapy.testgrid.layout import Cluster, ContainersError
 from koalapy.testgrid.repair import on_each
 
 PAUSE_S = 0.3

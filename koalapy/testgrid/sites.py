@@ -19,7 +19,7 @@ import yaml
 from koalapy.common.locations import Locations
 from koalapy.testgrid import layout, ready, repair, state
 from koalapy.testgrid.containers import Containers
-from koalapy.testgrid.errors import ContainersError
+from koalapy.testgrid.layout import ContainersError
 from koalapy.testgrid.lifecycle import Report
 
 _FIRST_UID = 2010  # of the people of the sites; koala and wombat come before

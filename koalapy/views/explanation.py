@@ -19,11 +19,10 @@ from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
-from koalapy.model.flow import Flow
 from koalapy.model.history import History
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job, Outcome
-from koalapy.model.request import ComponentRequest
+from koalapy.model.request import ComponentRequest, Flow
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import SECOND, Duration, Instant, format_duration, format_instant

@@ -21,12 +21,11 @@ from koalapy.answers.jobs import Job as DescribedJob
 from koalapy.answers.sweeps import JobStateName
 from koalapy.coallocation.changeable import Changed
 from koalapy.languages.mapping import job_mapping
-from koalapy.model.flow import Flow
 from koalapy.model.history import History
 from koalapy.model.identity import JobId
 from koalapy.model.job import NOT_PLACED, Job
 from koalapy.model.parameters import Source
-from koalapy.model.request import Request
+from koalapy.model.request import Flow, Request
 from koalapy.model.sent import Sent
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.textfile.words import valid_text

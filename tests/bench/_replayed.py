@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from koalapy.engine import Engine
-from koalapy.experiments.replay.job import ReplayJob
-from koalapy.experiments.replay.ran import Ran
+from koalapy.experiments.replay.job import Ran, ReplayJob
 from koalapy.experiments.replay.world import Replay
+from koalapy.experiments.workloads.reading import TraceJob
 from koalapy.experiments.workloads.swf import read_swf, write_swf
-from koalapy.experiments.workloads.trace import TraceJob
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.events import Event, WorkSubmitted
 from koalapy.model.settings import Settings

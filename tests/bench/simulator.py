@@ -29,8 +29,8 @@ from koalapy.experiments.interop import catalogue
 from koalapy.experiments.interop.architectures import ARCHITECTURES
 from koalapy.experiments.interop.architectures.simulation import Options, Simulation
 from koalapy.experiments.interop.streams import draw_set
+from koalapy.experiments.workloads.reading import TraceJob
 from koalapy.experiments.workloads.swf import read_swf, write_swf
-from koalapy.experiments.workloads.trace import TraceJob
 from koalapy.model.units import SECOND, Duration
 
 KTH = Path(__file__).resolve().parents[2].parent / "shared/workloads/KTH-SP2-1996-2.1-cln.swf.xz"

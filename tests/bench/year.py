@@ -20,7 +20,7 @@ from typing import NamedTuple
 from _years import BATCH, EVERY, draw, memory_mb, options, store_mb
 from koalapy_adapters import layout
 
-from koalapy.link.cluster import Timing
+from koalapy.link.reconnect import Timing
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.events import PruneRequested, WorkSubmitted
 from koalapy.model.identity import JobId

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from koalapy.chaos.disk import Disk
 from koalapy.chaos.lies import Liar
+from koalapy.chaos.run import Disk
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.identity import tag_of
 from koalapy.model.request import ComponentRequest, Request

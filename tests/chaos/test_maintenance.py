@@ -22,13 +22,13 @@ from koalapy.model.errors import TransientError
 from koalapy.model.events import Event
 from koalapy.model.history import HistoryKind
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
-from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.runtime.maintenance.runner import Runner
 from koalapy.runtime.maintenance.task import Koalad
 from koalapy.runtime.unknown import UnknownTags
+from koalapy.store.contract import MaintenanceRun
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
 from koalapy.world.cluster.files import SHARED, Mount
 from koalapy.world.koalad.koalad_process import KoaladProcess

@@ -79,7 +79,7 @@ from koalapy.driver.driver import Driver
 from koalapy.driver.outbox import Outbox
 from koalapy.engine import Engine
 from koalapy.information import commitments, kis
-from koalapy.information.refused_jobs import RefusedJobs
+from koalapy.information.kis import RefusedJobs
 from koalapy.link import reconnect
 from koalapy.link.notifications import NotificationQueue
 from koalapy.link.reconnect import Reconnect

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from koalapy.chaos.disk import Disk
+from koalapy.chaos.run import Disk
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.identity import InstanceId, JobId, Tag, attempt_of
 from koalapy.model.request import ComponentRequest, Request

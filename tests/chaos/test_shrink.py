@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koalapy.chaos.shrink import shrink
+from koalapy.chaos.plan import shrink
 
 ITEMS = st.lists(st.integers(0, 50), max_size=60, unique=True)
 

@@ -36,7 +36,6 @@ from koalapy.model.intervals import Intervals
 from koalapy.model.job import Counters, Job, Outcome
 from koalapy.model.learned import Check, Hour, Learned, Past
 from koalapy.model.lease import Asked, BorrowedLease, LentLease, Origin, Refusal, SeenRequest, Wanted
-from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.model.notification import JobKind, Notification, NotificationId, NotifyOn, Program, Webhook
 from koalapy.model.parameters import Axis, ParameterResult, ResultBatch, Source, Space
@@ -46,8 +45,7 @@ from koalapy.model.states import AttemptState, Ending, JobState, LeaseState, Pil
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import DAY, HOUR, Instant
 from koalapy.model.usage import BatchSpan, By, DayUsage, Kind, Sum, Usage, accounted, sums
-from koalapy.store.contract import Store
-from koalapy.store.errors import RecordInvalid, StoreConflict, StoreError, StoreLocked
+from koalapy.store.contract import MaintenanceRun, RecordInvalid, Store, StoreConflict, StoreError, StoreLocked
 from koalapy.store.memory import MemoryStore
 from koalapy.store.open import open_store
 from koalapy.store.records import dump_sweep

@@ -6,11 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from koalapy.cli.main import app
+from koalapy.experiments.catalogue import DCS_BATCH
 from koalapy.experiments.dcs.batch import BatchTask, cases, rows_of, tasks
 from koalapy.experiments.dcs.das2 import Das2
-from koalapy.experiments.dcs.experiment import DCS_BATCH
-from koalapy.experiments.dcs.paper import MEASURED, SYSTEMS, Case
-from koalapy.experiments.dcs.workload import WIDE, batch, runs
+from koalapy.experiments.dcs.workload import MEASURED, SYSTEMS, WIDE, Case, batch, runs
 from koalapy.experiments.plan import Options, outcomes
 from koalapy.model.units import SECOND
 

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from koalapy.cli.main import app
+from koalapy.experiments.catalogue import CS_FAIRNESS
 from koalapy.experiments.plan import Options
 from koalapy.experiments.sweeps import fairness
-from koalapy.experiments.sweeps.experiment import CS_FAIRNESS
 from koalapy.experiments.sweeps.fairness import DAS3, SHARES, FairnessOutcome
 
 pytest.importorskip("matplotlib")

@@ -17,17 +17,15 @@ from hypothesis import strategies as st
 
 from koalapy.experiments.replay import run as replay_run
 from koalapy.experiments.replay.comparison import figures
-from koalapy.experiments.replay.gantt import MOST_DRAWN, draw, paint
-from koalapy.experiments.replay.job import ReplayJob
+from koalapy.experiments.replay.gantt import MOST_DRAWN, Block, Use, blocks, draw, paint
+from koalapy.experiments.replay.job import Ran, ReplayJob
 from koalapy.experiments.replay.jobs import Grace, Jobs, Share, Survey, Terms, survey
-from koalapy.experiments.replay.lanes import Block, Use, blocks
-from koalapy.experiments.replay.ran import Ran
 from koalapy.experiments.replay.record import Record
 from koalapy.experiments.replay.schedule import Origin, schedule
 from koalapy.experiments.replay.sizes import measured, sites, sizes
 from koalapy.experiments.workers import leave_signals_to_parent
+from koalapy.experiments.workloads.reading import Ended
 from koalapy.experiments.workloads.swf import read_swf
-from koalapy.experiments.workloads.trace import Ended
 from koalapy.model.errors import OurError, RequestError
 from koalapy.model.settings import Settings
 from koalapy.model.units import HOUR, SECOND, Duration

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from koalapy.experiments.interop.site_manager import messages
 from koalapy.experiments.interop.site_manager.manager import SiteManager
-from koalapy.experiments.interop.site_manager.network import SiteSettings
+from koalapy.experiments.interop.site_manager.site import SiteSettings
 from koalapy.model.neighbour import Relation
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.policies import delegation as policies

@@ -12,11 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koalapy.experiments.workloads.gamma import gamma_cdf
 from koalapy.experiments.workloads.gwf import read_gwf
-from koalapy.experiments.workloads.lublin import BATCH, INTERACTIVE, UNTYPED, Model, daily_weights, jobs, mean_gap
+from koalapy.experiments.workloads.lublin import (
+    BATCH,
+    INTERACTIVE,
+    UNTYPED,
+    Model,
+    daily_weights,
+    gamma_cdf,
+    jobs,
+    mean_gap,
+)
+from koalapy.experiments.workloads.reading import Ended, TraceJob
 from koalapy.experiments.workloads.swf import read_swf, write_swf
-from koalapy.experiments.workloads.trace import Ended, TraceJob
 from koalapy.model.errors import RequestError
 from koalapy.model.units import SECOND, Duration
 

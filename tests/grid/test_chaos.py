@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from _faults import perform, programs, table
 
-from koalapy.testgrid import Running, faults
+from koalapy.testgrid import Running, repair
 
 PARAMETERS = [pytest.param(row, id=row.name, marks=[] if row.quick else pytest.mark.slow) for row in table.ROWS]
 
@@ -31,7 +31,7 @@ def test_jobs_wait_for_a_batch_system_that_is_down_from_the_start(testgrid: Runn
         for job in (named, over_all):
             assert koalad.job(job)["state"] == "waiting"
             assert "beta" in str(koalad.grid.explain(job))
-        faults.start_services(testgrid.containers, "beta")
+        repair.start_services(testgrid.containers, "beta")
         for ended in koalad.grid.wait([named, over_all], 300):
             assert ended["state"] == "done", ended["reason"]
             assert ended["submission_failures"] == ended["completion_failures"] == 0

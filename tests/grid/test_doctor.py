@@ -18,7 +18,7 @@ from host_rule import input_rule
 
 from koalapy import Grid
 from koalapy.doctor.checks import CHECKS
-from koalapy.testgrid import Containers, Running, faults
+from koalapy.testgrid import Containers, Running, repair
 
 KOALA = [sys.executable, "-m", "koalapy.cli.main"]
 HEADS = ("alpha", "beta", "gamma")
@@ -259,11 +259,11 @@ def master_down(grid: Running) -> Iterator[None]:
 
 @contextmanager
 def disk_full(grid: Running) -> Iterator[None]:
-    faults.fill_disk(grid.containers)
+    repair.fill_disk(grid.containers)
     try:
         yield
     finally:
-        faults.free_disk(grid.containers)
+        repair.free_disk(grid.containers)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from real_grid import Koalad, sh
 
 from koalapy.answers.clusters import Cluster
 from koalapy.answers.koalad import PendingCancel
-from koalapy.testgrid import faults, layout
+from koalapy.testgrid import layout, repair
 
 HELPER = r"\.pyz drmaa-helper"
 Begin = Callable[..., Koalad]
@@ -206,7 +206,7 @@ def mend(testgrid: Any) -> Iterator[Callable[[], None]]:
 
     def start_all() -> None:
         for host in ("gamma", *NODES):
-            faults.start_services(testgrid.containers, host)
+            repair.start_services(testgrid.containers, host)
 
     yield start_all
     start_all()
@@ -231,7 +231,7 @@ def test_a_job_that_ends_while_a_daemon_is_dead_is_done_and_leaves_pending_what_
     testgrid.shell("gamma", "touch go")
     testgrid.eventually(lambda: testgrid.exec("gamma", ["test", "-e", "over"]).exit_status == 0, "it ended")
     if daemon == "sge_qmaster":
-        faults.start_services(testgrid.containers, "gamma")
+        repair.start_services(testgrid.containers, "gamma")
     ended = running.end(job)
     assert (ended["state"], ended["completion_failures"]) == ("done", 0), ended
     assert testgrid.shell("gamma", f"cat ran-{job}") == "once\n"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import real_grid
 
-from koalapy.testgrid import faults
+from koalapy.testgrid import repair
 
 sh = real_grid.sh
 NODES = ("beta-c1", "beta-c2", "beta-c3", "beta-c4")
@@ -64,11 +64,11 @@ def test_a_directory_that_the_nodes_may_not_write_to_is_reported(testgrid: Any, 
 def test_a_full_disk_is_reported_before_anything_is_sent(testgrid: Any, start: Callable[..., Any]) -> None:
     koalad = start(testgrid)
     koalad.idle()
-    faults.fill_disk(testgrid.containers)
+    repair.fill_disk(testgrid.containers)
     try:
         code, reported = failed(koalad)
     finally:
-        faults.free_disk(testgrid.containers)
+        repair.free_disk(testgrid.containers)
     assert code == "shared_full", reported
     assert koalad.end(koalad.submit(sh(1, "true")))["state"] == "done"
 

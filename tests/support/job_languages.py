@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from koalapy.languages import coallocate, jdl, jsdl, rsl
-from koalapy.languages.native import request_of
-from koalapy.languages.sweepfiles import OpenFile
+from koalapy.languages.reading import request_of
+from koalapy.languages.tables import OpenFile
 from koalapy.model.request import Request
 from koalapy.model.textfile.document import Document, read_document
 

@@ -16,7 +16,7 @@ from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.connections.protocol import Channel, Connection, Lines
 
 from koalapy.driver.driver import Delivery
-from koalapy.link.cluster import Cluster, Timing
+from koalapy.link.reconnect import Cluster, Timing
 from koalapy.model.commands import CancelAttempt, ReleaseAttempt, SubmitAttempt
 from koalapy.model.events import (
     AttemptCleanedUp,

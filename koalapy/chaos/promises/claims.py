@@ -1,23 +1,25 @@
-"""Promises about claims: the queue's order, processors that really exist, and how a claim may end."""
+"""Promises about claims: the queue's order, processors that really exist, and how a claim may end.
+
+A job takes its choices in their order, each once, whole, and only clusters that suit it.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from koalapy.chaos.promises import backlog
-from koalapy.chaos.promises.decided import Decided
-from koalapy.chaos.promises.knowledge import KnownCluster
+from koalapy.chaos.promises import limits
+from koalapy.chaos.promises.knowledge import Decided, KnownCluster, shared
 from koalapy.chaos.promises.launchers import Launchers
-from koalapy.chaos.promises.suspended import shared
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change
 from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import AttemptId, JobId, tag_of
-from koalapy.model.job import Job
+from koalapy.model.job import Choice, Job
 from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Settings
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.world.koalad.matchmaker import NOT_BETA
 
 _IN_TIME = Duration(10 * SECOND)  # a koalad that decides within this time after a barrier's time-out was not delayed
 
@@ -156,7 +158,7 @@ class Claims:
         """
         for name in dict.fromkeys(each.cluster or "" for each in job.live):
             seen = decided.knowledge.clusters[name]
-            waiting, limit = backlog.waiting(seen, decided, later), backlog.limit(seen, decided)
+            waiting, limit = limits.waiting(seen, decided, later), limits.limit(seen, decided)
             promise(
                 waiting <= limit, Promise.BACKLOG, "with job", job.id, waiting, "wait on", name, "allowed are", limit
             )
@@ -218,3 +220,46 @@ def _stalled(job: Job, usable: Mapping[str, KnownCluster], now: Instant) -> bool
     left = usable.keys() - {name for name, until in job.excluded if now < until}
     needed = {each.cluster for each in job.request.components if each.cluster and not each.optional}
     return not left or bool(needed - left)
+
+
+class Choices:
+    """The checker of choices. `committed` is called after every commit."""
+
+    def __init__(self) -> None:
+        self._taken: dict[JobId, int] = {}  # the place of the choice on which a job was claimed last
+        self._refused: dict[JobId, int] = {}  # the place of the choice on which a job could not start
+
+    def committed(self, change: Change) -> None:
+        jobs = {job.id: job for job in change.jobs}
+        for line in change.history:
+            if line.kind == HistoryKind.WORK_STOPPING and line.details.get("outcome") == "next_choice":
+                self._refused[line.job] = self._taken[line.job]
+            elif line.kind == HistoryKind.CHOICES_MADE:
+                self._refused.pop(line.job, None)
+            elif line.kind == HistoryKind.JOB_CLAIMED:
+                self._check_claim(jobs[line.job])
+
+    def _check_claim(self, job: Job) -> None:
+        for each in job.present:
+            unsuited = each.request.requirements == NOT_BETA and each.cluster == "beta"
+            promise(not unsuited, Promise.CHOICES, "job", job.id, "is claimed on beta, which does not suit")
+        if not job.choices:
+            return
+        chosen = job.choices[job.choice]
+        self._taken[job.id] = job.choice
+        refused = self._refused.pop(job.id, None)
+        in_order = refused is None or job.choice > refused
+        promise(in_order, Promise.CHOICES, "job", job.id, "takes choice", job.choice, "after", refused)
+        skipped = [each for each in job.choices[: job.choice] if each.refused is None]
+        promise(not skipped and chosen.refused is None, Promise.CHOICES, "job", job.id, "leaves out a choice")
+        claimed = tuple((each.cluster, each.processors) for each in job.present)
+        promise(claimed == chosen.clusters, Promise.CHOICES, "job", job.id, "is claimed on", claimed, "of", chosen)
+        asked, given = job.written or job.request, sum(count for _, count in chosen.clusters)
+        enough = asked.smallest().processors <= given <= asked.processors
+        promise(enough, Promise.CHOICES, "job", job.id, "gets", given, "of", asked.processors, "processors")
+        ordered = all(_key(one) <= _key(other) for one, other in zip(job.choices, job.choices[1:], strict=False))
+        promise(ordered, Promise.CHOICES, "job", job.id, "has choices out of order")
+
+
+def _key(choice: Choice) -> tuple[int, bool, float]:
+    return len(choice.clusters), choice.rank is None, -(choice.rank or 0.0)

@@ -1,4 +1,7 @@
-"""Promises about contents: staged files are the user's, and collected files are the program's."""
+"""Promises about contents: staged files are the user's, collected files are the program's, and streams are whole.
+
+Every byte of a stream arrives once and in order, or both its ends are reset.
+"""
 
 from collections.abc import Mapping
 
@@ -15,6 +18,7 @@ from koalapy.world.cluster.cluster import SimCluster
 from koalapy.world.cluster.files import SHARED
 from koalapy.world.koalad.file_operations import content_of
 from koalapy.world.program_log import ProgramLog
+from koalapy.world.streams import Stream, StreamLog
 
 
 class Contents:
@@ -69,3 +73,35 @@ class Contents:
 
     def _left(self, attempt: AttemptId, path: str) -> bytes | None:
         return self._program_log.files.get((tag_of(self._instance, attempt), path))
+
+
+class Streams:
+    """The checker of byte streams. `lost`: an end whose process died; it can report nothing any more."""
+
+    def __init__(self, log: StreamLog) -> None:
+        self._log = log
+
+    def read(self, stream: Stream, writer: str, data: bytes, expected: bytes) -> None:
+        """Check that what was read is what was written there."""
+        read = stream.ways[writer].read
+        promise(data == expected, Promise.STREAMS, stream.number, "from", writer, "has other bytes at", read)
+
+    def over(self, stream: Stream, end: str) -> None:
+        """Check that an end which takes its stream for finished lacks nothing, and that the other end has all."""
+        if stream.ends[end] != "finished":
+            return
+        for writer, way in stream.ways.items():
+            whole = way.ends and way.read == way.written
+            promise(
+                whole, Promise.STREAMS, stream.number, "is finished with", way.read, "of", way.written, "from", writer
+            )
+
+    def quiescent(self) -> None:
+        """Check that no end is open any more, and that none was reset alone before the other had everything."""
+        for stream in self._log.streams.values():
+            for end, state in stream.ends.items():
+                promise(state != "open", Promise.STREAMS, stream.number, "is open at its end", end)
+            states = stream.ends.values()
+            whole = all(way.has_ended for way in stream.ways.values())
+            alone = "reset" in states and "finished" in states and not whole
+            promise(not alone, Promise.STREAMS, stream.number, "is reset at one end alone")

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from koalapy.chaos.promises.committed import Committed
-from koalapy.chaos.promises.decided import Decided
-from koalapy.chaos.promises.knowledge import ClusterKnowledge
+from koalapy.chaos.promises.knowledge import ClusterKnowledge, Decided
 from koalapy.chaos.violation import Promise, promise
 from koalapy.core.left_on import left_on
 from koalapy.engine import Engine

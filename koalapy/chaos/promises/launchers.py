@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 
-from koalapy.chaos.promises.decided import Decided
-from koalapy.chaos.promises.knowledge import KnownCluster
-from koalapy.chaos.promises.suspended import shared
+from koalapy.chaos.promises.knowledge import Decided, KnownCluster, shared
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.identity import AttemptId, Tag, attempt_of, is_tag, tag_of

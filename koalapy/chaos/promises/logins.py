@@ -1,9 +1,15 @@
-"""Promises about logins: how often koalad repeats a refused one, and how soon it reconnects after a long session."""
+"""Promises about connections: when koalad repeats a login, and that wrappers are back at their relay soon.
+
+A refused login is repeated a few times only. koalad reconnects soon after a long session.
+"""
+
+from collections.abc import Collection
 
 from koalapy.chaos.violation import Promise, promise
 from koalapy.link.reconnect import is_nonsense
 from koalapy.link.session import LinkStatus
-from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.model.identity import AttemptId, Tag, attempt_of
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.world.world import World
 
 _MOST_REFUSALS = 3
@@ -57,3 +63,33 @@ class Logins:
         ended = is_nonsense(status.reason) or status.reason.code == "replaced"
         if began is not None and not ended and now - began >= self._settled:
             self._due[status.name] = Instant(now + _SOON), self._world.koalad.slept
+
+
+PATIENCE = Duration(2 * MINUTE)  # to notice a dead connection, and for the longest pauses between two tries
+
+
+class Contacts:
+    """The checker of wrappers that run without their relay. `look` is called repeatedly in a healed world."""
+
+    def __init__(self, world: World, given_up: Collection[AttemptId]) -> None:
+        """`given_up`: attempts on clusters that have left: no koalad starts a KCM there."""
+        self._world, self._given_up = world, given_up
+        self._since: dict[tuple[str, str, int], Instant] = {}  # by cluster, wrapper and KCM
+
+    def look(self) -> None:
+        now, before = self._world.agenda.now, self._since
+        self._since = {}
+        for cluster in self._world.clusters.values():
+            kcms = [kcm for kcm in cluster.kcms if kcm.serves]
+            if not kcms or not cluster.environment.reaches_relay:
+                continue
+            for wrapper in cluster.wrappers:
+                instance, attempt = attempt_of(Tag(wrapper.tag))
+                if instance != self._world.instance or attempt in self._given_up or not wrapper.seeks_contact:
+                    continue
+                if wrapper.is_in_contact and kcms[-1].has(wrapper.tag):
+                    continue
+                key = cluster.name, wrapper.name, kcms[-1].number
+                since = self._since[key] = before.get(key, now)
+                soon = now - since <= PATIENCE
+                promise(soon, Promise.BACK, wrapper.tag, "on", cluster.name, "is without its relay since", since)

@@ -2,10 +2,8 @@
 
 from collections.abc import Collection, Mapping
 
-from koalapy.chaos.promises.decided import Decided
-from koalapy.chaos.promises.knowledge import KnownCluster
+from koalapy.chaos.promises.knowledge import Decided, KnownCluster, shared
 from koalapy.chaos.promises.launchers import Launchers
-from koalapy.chaos.promises.suspended import shared
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change

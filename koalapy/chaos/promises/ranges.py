@@ -4,8 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from koalapy.chaos.promises.committed import Committed
-from koalapy.chaos.promises.decided import Decided
-from koalapy.chaos.promises.knowledge import KnownCluster
+from koalapy.chaos.promises.knowledge import Decided, KnownCluster
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change

@@ -10,7 +10,7 @@ from koalapy.model.parameters import ResultBatch
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep
 from koalapy.store.contract import Store
-from koalapy.world.parameter_log import ParameterLog, Try
+from koalapy.world.program_log import ParameterLog, Try
 
 _Key = tuple[int, int]  # sweep, number
 

@@ -1,15 +1,22 @@
-"""The promise that no fitting job waits, computed from koalad's events for jobs that every policy could place."""
+"""Promises about waiting: no fitting job waits, and no job is placed that may have run on a silent cluster.
+
+The first is computed from koalad's events for jobs that every policy could place, the second for a koalad that has just
+started.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from koalapy.chaos.promises import backlog
+from koalapy.chaos.promises import limits
 from koalapy.chaos.promises.claims import is_matched, may_be_too_large
-from koalapy.chaos.promises.decided import Decided
-from koalapy.chaos.promises.knowledge import KnownCluster
+from koalapy.chaos.promises.knowledge import Decided, KnownCluster
 from koalapy.chaos.promises.launchers import Launchers
 from koalapy.chaos.violation import Promise, promise
+from koalapy.core.startup import LONGEST_LOGIN
 from koalapy.model.attempt import Attempt
-from koalapy.model.change import Change
+from koalapy.model.change import Change, Snapshot
+from koalapy.model.cluster import ClusterSettings
+from koalapy.model.events import ClusterLeft, Event
+from koalapy.model.history import HistoryKind
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.isolated import beyond_isolation, needs_terminal
 from koalapy.model.job import Job
@@ -69,7 +76,7 @@ class Waiting:
         doubtful = _leases_of_sweeps(decided)
         usable = {name: seen for name, seen in decided.usable.items() if name not in doubtful}
         idle = {name: _idle(seen, launchers) for name, seen in usable.items()}
-        queues = {name: backlog.left(seen, decided) for name, seen in usable.items()}
+        queues = {name: limits.left(seen, decided) for name, seen in usable.items()}
         isolating = {name for name, seen in usable.items() if seen.settings.isolation is not None}
         first: Job | None = None
         for job in sorted(self._jobs.values(), key=lambda job: (job.request.priority, job.position)):
@@ -158,3 +165,37 @@ def _stalled(job: Job, idle: Mapping[str, int]) -> bool:
     """Return whether the job waits for a cluster, not for processors."""
     named = {each.cluster for each in job.request.components if each.cluster and not each.optional}
     return not idle or not named <= idle.keys()
+
+
+class Starts:
+    """The checker of the first claims of each koalad: of jobs that waited when it started."""
+
+    def __init__(self) -> None:
+        self._waited: dict[JobId, None] = {}
+        self._clusters: list[str] = []
+        self._since: Instant | None = None
+
+    def started(self, snapshot: Snapshot, clusters: Sequence[ClusterSettings]) -> None:
+        """Begin with a koalad of these clusters, none of which has answered yet."""
+        self._waited = {job.id: None for job in snapshot.jobs if job.state.queued}
+        self._clusters, self._since = [each.name for each in clusters], None
+
+    def handling(self, now: Instant, events: Sequence[Event]) -> None:
+        """Note when koalad began. A cluster that leaves, and joins again later, is not awaited."""
+        self._since = now if self._since is None else self._since
+        left = {event.name for event in events if isinstance(event, ClusterLeft)}
+        self._clusters = [each for each in self._clusters if each not in left]
+
+    def committed(self, change: Change, decided: Decided) -> None:
+        """Check the claims of a change, unless the clusters have had their time to answer."""
+        known = decided.knowledge.clusters
+        silent = {name for name in self._clusters if name in known and not known[name].met}
+        if not silent or self._since is None or decided.at >= self._since + LONGEST_LOGIN:
+            return
+        jobs = {job.id: job for job in change.jobs}
+        for line in change.history:
+            if line.kind == HistoryKind.JOB_CLAIMED and line.job in self._waited:
+                request = jobs[line.job].written or jobs[line.job].request
+                asked = [each.cluster for each in request.components]
+                kept = None not in asked and silent.isdisjoint(asked)
+                promise(kept, Promise.ANSWERED, "job", line.job, "on", *asked, "is claimed before", *sorted(silent))

@@ -4,33 +4,26 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from koalapy.chaos.promises import quiescence
-from koalapy.chaos.promises.choices import Choices
-from koalapy.chaos.promises.claims import Claims
+from koalapy.chaos.promises.claims import Choices, Claims
 from koalapy.chaos.promises.committed import Committed
-from koalapy.chaos.promises.contacts import Contacts
-from koalapy.chaos.promises.contents import Contents
-from koalapy.chaos.promises.decided import Decided
+from koalapy.chaos.promises.contents import Contents, Streams
 from koalapy.chaos.promises.departures import Departures
 from koalapy.chaos.promises.flows import Flows
 from koalapy.chaos.promises.jobs import Jobs
-from koalapy.chaos.promises.knowledge import ClusterKnowledge
+from koalapy.chaos.promises.knowledge import ClusterKnowledge, Decided, Processors
 from koalapy.chaos.promises.launchers import Launchers
 from koalapy.chaos.promises.limits import Limits
-from koalapy.chaos.promises.local_users import LocalUsers
-from koalapy.chaos.promises.logins import Logins
+from koalapy.chaos.promises.logins import Contacts, Logins
 from koalapy.chaos.promises.notifications import Notifications
 from koalapy.chaos.promises.preemption import Preemption
-from koalapy.chaos.promises.processors import Processors
 from koalapy.chaos.promises.programs import Programs
 from koalapy.chaos.promises.pruned import Pruned
-from koalapy.chaos.promises.queues import Queues
+from koalapy.chaos.promises.queues import LocalUsers, Queues
 from koalapy.chaos.promises.ranges import Ranges
 from koalapy.chaos.promises.refusals import Refusals
-from koalapy.chaos.promises.starts import Starts
-from koalapy.chaos.promises.streams import Streams
 from koalapy.chaos.promises.sweeps import Sweeps
 from koalapy.chaos.promises.times import Times
-from koalapy.chaos.promises.waiting import Waiting
+from koalapy.chaos.promises.waiting import Starts, Waiting
 from koalapy.chaos.violation import Promise, Violation, promise
 from koalapy.driver.driver import Delivery
 from koalapy.engine import Engine
@@ -46,8 +39,7 @@ from koalapy.model.states import PilotState
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
 from koalapy.world.cluster.cluster import SimCluster
-from koalapy.world.parameter_log import Try
-from koalapy.world.program_log import LogEntry
+from koalapy.world.program_log import LogEntry, Try
 from koalapy.world.streams import Stream
 from koalapy.world.world import World
 

@@ -3,11 +3,10 @@
 from koalapy.coallocation.stop import cancel_work, code_and_message
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
-from koalapy.model.flow import Flow, replace_flow
 from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job, Outcome
-from koalapy.model.request import OnFailure
+from koalapy.model.request import Flow, OnFailure, replace_flow
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant

@@ -6,8 +6,7 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from koalapy.experiments.dcs.das2 import Das2, Load
-from koalapy.experiments.dcs.paper import JOBS, MEASURED, WHOLE, Case
-from koalapy.experiments.dcs.workload import batch
+from koalapy.experiments.dcs.workload import JOBS, MEASURED, WHOLE, Case, batch
 from koalapy.experiments.plan import Options, Row
 from koalapy.model.errors import RequestError
 from koalapy.model.job import Job

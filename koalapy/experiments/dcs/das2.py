@@ -8,7 +8,7 @@ head node.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from koalapy.experiments.dcs.paper import PROCESSORS_PER_NODE, SYSTEMS, Case
+from koalapy.experiments.dcs.workload import PROCESSORS_PER_NODE, SYSTEMS, Case
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.identity import InstanceId
 from koalapy.model.job import Job

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from koalapy.experiments.dcs.batch import KINDS, PLACEMENTS, QUEUES, BatchOutcome, BatchTask, rows_of
 from koalapy.experiments.dcs.das2 import SAMPLE, Load
-from koalapy.experiments.dcs.paper import MEASURED, WHOLE, Case
+from koalapy.experiments.dcs.workload import MEASURED, WHOLE, Case
 from koalapy.experiments.plan import Row, Table
 from koalapy.model.units import SECOND
 

@@ -1,6 +1,7 @@
-"""The batch: jobs of four equal components that run the Poisson program, whose run time depends on their clusters.
+"""The DCS paper's systems and measurements (sections 4.1, 4.3 and 4.4), and a batch that is modelled on them.
 
-The paper has no model of its program. This one is made from these figures of the paper, in seconds:
+Its jobs have four equal components that run the Poisson program, whose run time depends on their clusters. The paper
+has no model of its program. The model here is made from these figures of the paper, in seconds:
 
 - Mean run times by system and size: 79.4 on 144+3x64 (figure 2); on 144+64, 94.1 for components of 8 and 76.8 for
   components of 4 (figure 3, bottom). The 94.1 is the mean of 102.1, 87.8 and 92.4 (figure 3, top, and figure 4). Each
@@ -15,12 +16,61 @@ The paper has no model of its program. This one is made from these figures of th
 
 from collections.abc import Sequence
 from random import Random
+from typing import NamedTuple
 
-from koalapy.experiments.dcs.paper import COMPONENTS, SYSTEMS, Case
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
 from koalapy.world.random_streams import stream
+
+JOBS, COMPONENTS = 40, 4
+PROCESSORS_PER_NODE = 2
+
+SYSTEMS = {  # nodes; the paper counts processors
+    "144+64": {"vu": 72, "delft": 32},
+    "144+3x64": {"vu": 72, "delft": 32, "leiden": 32, "uva": 32},
+    "144+4x64": {"vu": 72, "delft": 32, "leiden": 32, "uva": 32, "utrecht": 32},
+}
+WHOLE = "144+4x64"  # all of DAS-2, which the paper's own experiments did not have
+
+
+class Case(NamedTuple):
+    """One batch: jobs of `kind` whose components have `size` processors each."""
+
+    system: str
+    size: int
+    kind: str
+    queue: str
+    placement: str
+
+
+class Measured(NamedTuple):
+    """Seconds, as average and standard deviation, as given under a figure of the paper."""
+
+    figure: str
+    response: tuple[float, float]
+    run: tuple[float, float]
+    overhead: tuple[float, float]
+
+
+MEASURED = {
+    Case("144+3x64", 8, "unordered", "fcfs", "worst-fit"): Measured(
+        "figure 2", (377.2, 177.2), (79.4, 29.8), (32.9, 17.8)
+    ),
+    Case("144+64", 8, "unordered", "fcfs", "worst-fit"): Measured(
+        "figure 3, top", (581.3, 295.2), (102.1, 12.5), (25.4, 3.5)
+    ),
+    Case("144+64", 4, "unordered", "fcfs", "worst-fit"): Measured(
+        "figure 3, bottom", (267.2, 108.2), (76.8, 17.0), (26.9, 3.2)
+    ),
+    Case("144+64", 8, "ordered", "fcfs", "worst-fit"): Measured(
+        "figure 4, top", (1135.2, 611.1), (87.8, 10.0), (21.9, 3.4)
+    ),
+    Case("144+64", 8, "mixed", "fpfs", "worst-fit"): Measured(
+        "figure 4, bottom", (634.7, 335.3), (92.4, 15.6), (25.3, 6.5)
+    ),
+}
+
 
 WIDE = 0.25 / 3  # part of the time on one cluster, for each further cluster
 VARIATION = 10.0 / 87.8

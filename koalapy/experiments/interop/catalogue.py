@@ -1,10 +1,17 @@
-"""The experiments and systems that come with koalapy, and those in files of the user."""
+"""The experiments and systems that come with koalapy, and those in files of the user, for `koala sim run`."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from koalapy.common.data import data_path
-from koalapy.experiments.interop.experiment import Experiment, read_experiment
+from koalapy.experiments.interop.experiment import Experiment, read_experiment, with_loads
+from koalapy.experiments.interop.run import Part, tasks
+from koalapy.experiments.interop.series import lasting
 from koalapy.experiments.interop.system import System, read_system
+from koalapy.experiments.interop.traces import check_traces
+from koalapy.experiments.plan import Options, Plan, Row
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.words import use_known
 
@@ -58,3 +65,64 @@ def _read(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise RequestError("unreadable", f"{path} cannot be read: {why}.", "Check its name.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """An experiment that is described by a file. `file`: its contents."""
+
+    file: Experiment
+
+    @property
+    def name(self) -> str:
+        return self.file.experiment
+
+    @property
+    def about(self) -> str:
+        return self.file.about
+
+    def plan(self, options: Options) -> Plan[Part]:
+        from koalapy.experiments.interop.outcome import (
+            figure,  # imports matplotlib
+            table,
+        )
+
+        loads = list(options.loads) if options.loads is not None else None
+        experiment = with_loads(self.file, loads, options.sets)
+        chosen = system(experiment.system)
+        check_traces(experiment.traces, chosen)
+        return Plan(
+            tasks=tasks(experiment, chosen, options.seed, options.jobs),
+            rows=rows_of,
+            figure=lambda parts: figure(experiment, rows_of(parts), lasting(series_of(parts))),
+            table=table,
+            unit="runs",
+            more=_more,
+            notes=lambda parts: [*dict.fromkeys(note for part in parts for note in part.notes), *_cut(parts)],
+        )
+
+
+def rows_of(parts: Sequence[Part]) -> list[Row]:
+    return list(chain.from_iterable(part.rows for part in parts))
+
+
+def series_of(parts: Sequence[Part]) -> list[Row]:
+    return list(chain.from_iterable(part.series for part in parts))
+
+
+def _cut(parts: Sequence[Part]) -> list[str]:
+    """Return a warning if not all jobs were run: the first ones arrive at night, when the model has few jobs."""
+    cuts = [part.cut for part in parts if part.cut is not None]
+    if not cuts:
+        return []
+    hours = f"{min(cut.hours for cut in cuts):.3g} to {max(cut.hours for cut in cuts):.3g}"
+    jobs = f"{cuts[0].kept:,} of up to {max(cut.all for cut in cuts):,} jobs"
+    return [
+        f"WARNING: --jobs ran {jobs} of a set, those of the first {hours} hours, in which fewer jobs come than later. "
+        "The loads in the table are those of whole sets: compare nothing here with them. Leave out --jobs for that."
+    ]
+
+
+def _more(parts: Sequence[Part]) -> Mapping[str, list[Row]]:
+    series = series_of(parts)
+    return {"hours": series} if series else {}

@@ -11,9 +11,8 @@ from koalapy.experiments.interop.system import System
 from koalapy.experiments.interop.traces import Trace, clusters_of
 from koalapy.experiments.workloads.gwf import read_gwf
 from koalapy.experiments.workloads.lines import bad_line
-from koalapy.experiments.workloads.reading import TraceReader, counts_text
+from koalapy.experiments.workloads.reading import TraceJob, TraceReader, counts_text
 from koalapy.experiments.workloads.swf import read_swf
-from koalapy.experiments.workloads.trace import TraceJob
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.words import shown
 from koalapy.model.units import DAY, SECOND, Duration, Instant

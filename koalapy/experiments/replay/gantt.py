@@ -1,12 +1,14 @@
 """The figure of a replay: processors over time, cluster by cluster, and below them the processors waited for.
 
-Up to a few thousand blocks are drawn one by one. With more, every pixel shows the part of it that is taken, and by
-whom. The same record gives the same bytes.
+The engine only counts processors; jobs are assigned to them here. Up to a few thousand blocks are drawn one by one.
+With more, every pixel shows the part of it that is taken, and by whom. The same record gives the same bytes.
 """
 
+import heapq
+from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import matplotlib
 import numpy
@@ -18,9 +20,79 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from koalapy.experiments.replay.comparison import backlog
-from koalapy.experiments.replay.lanes import Block, Use, blocks
 from koalapy.experiments.replay.record import NEVER, Column, Record
+from koalapy.model.errors import OurError
 from koalapy.model.units import DAY, HOUR, MINUTE, Duration
+
+
+class Block(NamedTuple):
+    """Processors from `low` to below `high`, taken by a job from `start` to `end`. `row`: its row in the record."""
+
+    row: int
+    start: int
+    end: int
+    low: int
+    high: int
+
+
+class Use(NamedTuple):
+    """Processors in use from `start` to `end`. `row`: the job's row in the record."""
+
+    start: int
+    end: int
+    row: int
+    processors: int
+
+
+def blocks(uses: Iterable[Use], size: int) -> Iterator[Block]:
+    """Yield the blocks of the uses, which are ordered by their start. Each gets the lowest adjacent free processors.
+
+    If there are not enough adjacent ones, a use has several blocks. Raises OurError if more processors are used at one
+    time than there are.
+    """
+    free = [(0, size)]
+    ends: list[tuple[int, int, int]] = []
+    for use in uses:
+        while ends and ends[0][0] <= use.start:
+            _, low, high = heapq.heappop(ends)
+            _give(free, low, high)
+        for low, high in _take(free, use.processors):
+            heapq.heappush(ends, (use.end, low, high))
+            yield Block(use.row, use.start, use.end, low, high)
+
+
+def _take(free: list[tuple[int, int]], processors: int) -> list[tuple[int, int]]:
+    for index, (low, high) in enumerate(free):
+        if high - low >= processors:
+            free[index : index + 1] = [(low + processors, high)] if high - low > processors else []
+            return [(low, low + processors)]
+    return _take_apart(free, processors)
+
+
+def _take_apart(free: list[tuple[int, int]], processors: int) -> list[tuple[int, int]]:
+    taken: list[tuple[int, int]] = []
+    while processors:
+        if not free:
+            raise OurError("overbooked", "A replay gave out more processors than there are.", "Report this.")
+        low, high = free.pop(0)
+        cut = min(high, low + processors)
+        if cut < high:
+            free.insert(0, (cut, high))
+        taken.append((low, cut))
+        processors -= cut - low
+    return taken
+
+
+def _give(free: list[tuple[int, int]], low: int, high: int) -> None:
+    """Put processors back in order, and join them with adjacent free ones."""
+    index = bisect(free, (low, low))
+    if index < len(free) and free[index][0] == high:
+        high = free.pop(index)[1]
+    if index and free[index - 1][1] == low:
+        low = free.pop(index - 1)[0]
+        index -= 1
+    free.insert(index, (low, high))
+
 
 By = Literal["user", "group", "queue"]
 MOST_DRAWN = 3_000  # components; more are painted

@@ -1,4 +1,4 @@
-"""A job of a trace, as the replay submits it."""
+"""A job of a trace: as the replay submits it, why it cannot, and what became of it."""
 
 from dataclasses import dataclass
 
@@ -32,3 +32,38 @@ class ReplayJob:
     @property
     def processors(self) -> int:
         return sum([processors for processors, _ in self.components])
+
+
+class Unfit(ValueError):
+    """The reason why a job is not replayed, as the end of a sentence that begins with its line.
+
+    `kind`: the category in which such jobs are counted. `common`: the job is no error of the trace, for example one
+    that was cancelled before it ran.
+    """
+
+    def __init__(self, what: str, kind: str, advice: str = "", common: bool = False) -> None:
+        super().__init__(what)
+        self.kind, self.advice, self.common = kind, advice, common
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """One job of a trace. Times count from the trace's beginning; None: it never started. `number` is the trace's.
+
+    `places`: (cluster, processors) of each component, empty if the job never started; `reason` then gives the cause.
+    `requested` is its walltime; `killed`: whether the job was ended at its walltime.
+    """
+
+    number: int
+    submitted: Duration
+    started: Duration | None
+    ended: Duration | None
+    processors: int
+    places: tuple[tuple[str, int], ...]
+    requested: Duration
+    user: str
+    group: str
+    queue: str
+    killed: bool
+    reason: str = ""

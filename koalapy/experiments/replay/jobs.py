@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from koalapy.experiments.replay.history import HistoryReader
-from koalapy.experiments.replay.job import ReplayJob
-from koalapy.experiments.replay.ran import Ran
+from koalapy.experiments.replay.job import Ran, ReplayJob, Unfit
 from koalapy.experiments.replay.record import Record
-from koalapy.experiments.replay.unfit import Unfit
 from koalapy.experiments.workloads.gwf import read_gwf
 from koalapy.experiments.workloads.lines import bad_line, read_lines
-from koalapy.experiments.workloads.reading import LENIENT, TraceReader, counts_text
+from koalapy.experiments.workloads.reading import LENIENT, Ended, TraceJob, TraceReader, counts_text
 from koalapy.experiments.workloads.swf import read_swf
-from koalapy.experiments.workloads.trace import Ended, TraceJob
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.words import shown
 from koalapy.model.units import SECOND, Duration

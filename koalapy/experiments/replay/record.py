@@ -5,7 +5,7 @@ from array import array
 import numpy
 from numpy.typing import NDArray
 
-from koalapy.experiments.replay.ran import Ran
+from koalapy.experiments.replay.job import Ran
 from koalapy.model.units import Duration
 
 Column = NDArray[numpy.int64]

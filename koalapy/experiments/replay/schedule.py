@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy
 
 from koalapy.experiments.replay.record import NEVER, Column, Names, Record
+from koalapy.experiments.workloads.reading import Ended, TraceJob
 from koalapy.experiments.workloads.swf import write_swf
-from koalapy.experiments.workloads.trace import Ended, TraceJob
 from koalapy.model.units import SECOND, Duration
 
 

@@ -10,9 +10,8 @@ import numpy
 from numpy.typing import NDArray
 
 from koalapy.experiments.workloads.gwf import read_gwf
-from koalapy.experiments.workloads.reading import counts_text
+from koalapy.experiments.workloads.reading import TraceJob, counts_text
 from koalapy.experiments.workloads.swf import read_swf
-from koalapy.experiments.workloads.trace import TraceJob
 from koalapy.model.errors import RequestError
 from koalapy.model.units import DAY, HOUR, SECOND, Duration
 

@@ -3,9 +3,17 @@
 from collections import Counter
 from pathlib import Path
 
-from koalapy.experiments.workloads.reading import LENIENT, Fields, TraceReader, needed, whole
+from koalapy.experiments.workloads.reading import (
+    LENIENT,
+    Ended,
+    Fields,
+    TraceJob,
+    TraceReader,
+    needed,
+    processors_of,
+    whole,
+)
 from koalapy.experiments.workloads.swf import duration
-from koalapy.experiments.workloads.trace import Ended, TraceJob, processors_of
 from koalapy.model.units import Duration
 
 COLUMNS = (

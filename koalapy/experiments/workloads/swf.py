@@ -4,8 +4,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from koalapy.experiments.workloads.reading import LENIENT, Fields, TraceReader, needed, whole
-from koalapy.experiments.workloads.trace import Ended, TraceJob, processors_of
+from koalapy.experiments.workloads.reading import (
+    LENIENT,
+    Ended,
+    Fields,
+    TraceJob,
+    TraceReader,
+    needed,
+    processors_of,
+    whole,
+)
 from koalapy.model.units import SECOND, Duration
 
 COLUMNS = (

@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 
 from koalapy.model.errors import RequestError
-from koalapy.model.textfile import MAX_BYTES
-from koalapy.model.textfile.place import Place
+from koalapy.model.textfile import MAX_BYTES, Place
 from koalapy.model.textfile.syntax import syntax_error
 from koalapy.model.textfile.words import shown
 

@@ -5,7 +5,7 @@ import re
 import yaml
 
 from koalapy.model.errors import RequestError
-from koalapy.model.textfile.place import Place
+from koalapy.model.textfile import Place
 from koalapy.model.textfile.words import shown
 
 # Words of libyaml's and PyYAML's own parser, what they mean, and what helps. The first that is contained counts.

@@ -5,7 +5,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails
+from pydantic_core.core_schema import WithDefaultSchema
 
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.document import Document, Path, dotted, kind_of
@@ -16,6 +18,7 @@ MOST_SHOWN = 20
 _WITH_KEYS = {"properties", "patternProperties", "additionalProperties", "$ref"}
 
 S = TypeVar("S", bound=Section)
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class Problem(NamedTuple):
@@ -127,3 +130,22 @@ def _resolved(whole: Mapping[str, Any], node: Mapping[str, Any]) -> Mapping[str,
     node = next((form for form in node.get("anyOf", ()) if form.keys() & _WITH_KEYS), node)
     reference = str(node.get("$ref", "")).rpartition("/")[2]
     return dict(whole["$defs"][reference]) if reference else node
+
+
+def json_schema_of(section: type[Section]) -> dict[str, Any]:
+    """Return the schema. Rules that only koalapy can check, such as those between keys, are not in it."""
+    return {"$schema": _DIALECT, **section.model_json_schema(schema_generator=_WithWrittenDefaults)}
+
+
+class _WithWrittenDefaults(GenerateJsonSchema):
+    """A generator that writes defaults as a file would have them: `1h`, not so many microseconds."""
+
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        found = super().default_schema(schema)
+        inner: Any = schema["schema"]
+        while "serialization" not in inner and "schema" in inner:
+            inner = inner["schema"]
+        write = inner.get("serialization", {})
+        if found.get("default") is not None and write.get("type") == "function-plain":
+            found["default"] = write["function"](schema["default"])
+        return found

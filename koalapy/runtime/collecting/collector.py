@@ -23,11 +23,11 @@ from koalapy.model.parameters import ResultBatch
 from koalapy.model.sweep import Sweep
 from koalapy.runtime.collecting.cluster_queues import ClusterWorkers, Steps
 from koalapy.runtime.collecting.collect import Collected, JobCollection
-from koalapy.runtime.collecting.sweep.collect import SweepCollection
+from koalapy.runtime.collecting.sweep_collect import SweepCollection
 from koalapy.runtime.collecting.transfer import Source
 from koalapy.runtime.collecting.written import StreamCollection, WrittenStore
 from koalapy.runtime.staging.transfers import Transfer, Transfers
-from koalapy.store.errors import StoreError
+from koalapy.store.contract import StoreError
 
 _LOG = structlog.get_logger()
 _FIRST_S = 0.2

@@ -13,7 +13,7 @@ from koalapy.model.errors import ClusterError, RequestError, TransientError
 from koalapy.model.identity import AttemptId
 from koalapy.runtime.collecting.plan import Item, as_count, as_time, entries
 from koalapy.runtime.collecting.write_output import OutputDirectories, Part, Small, file_errors_translated
-from koalapy.runtime.no_such_cluster import no_such_cluster
+from koalapy.runtime.current_grid import no_such_cluster
 from koalapy.runtime.staging.transfers import Transfer
 
 _SMALL = 1 << 20

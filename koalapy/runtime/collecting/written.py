@@ -18,7 +18,7 @@ from koalapy.model.job import Job
 from koalapy.runtime.collecting.cluster_queues import Steps
 from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.transfer import Source
-from koalapy.runtime.no_such_cluster import no_such_cluster
+from koalapy.runtime.current_grid import no_such_cluster
 
 _LOG = structlog.get_logger()
 STREAMS = ("output", "errors")

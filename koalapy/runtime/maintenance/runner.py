@@ -20,10 +20,10 @@ from koalapy.config.hours import parse_hours
 from koalapy.config.maintenance import MAINTENANCE, Maintenance
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import KoalaError, RequestError, TransientError
-from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.units import DAY, Duration, Instant, format_duration
 from koalapy.runtime.maintenance.cron import WallClock
 from koalapy.runtime.maintenance.task import Koalad, Outcome, Task
+from koalapy.store.contract import MaintenanceRun
 
 _LOG = structlog.get_logger()
 _MADE_UP = Duration(DAY)  # a run that was missed by more than this is not made up

@@ -1,19 +1,29 @@
-"""koalad's side of the helper process that evaluates expressions: it starts it, asks it, and replaces one that died."""
+"""Compares ads for the engine and for API calls, in a helper process that evaluates expressions.
+
+This is koalad's side: it starts the process, asks it, and replaces one that died.
+"""
 
 import json
 import os
+import queue
 import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from koalapy.common.extras import need_extra, need_release
+from koalapy.driver.driver import Delivery
+from koalapy.model.commands import CompareAds
 from koalapy.model.errors import KoalaError, OurError, Reason
+from koalapy.model.events import AdsCompared
 from koalapy.model.matching import Answer, ClusterAd, JobAd, Match, Question, Verdict
 from koalapy.model.textfile.classad import in_classad
 
@@ -24,6 +34,8 @@ _LONGEST_LINE = 1 << 22
 _PROGRAM = Path(__file__).with_name("evaluator.py")
 _VERDICTS = {"m": Verdict.MATCH, "n": Verdict.NO_MATCH, "u": Verdict.UNDEFINED, "e": Verdict.ERROR}
 _SIMPLIFY = "Write simpler requirements, or a simpler rank, and submit it again."
+_LOG = structlog.get_logger()
+_FAILED = "Report this, with koalad's log."
 
 
 class HelperDied(Exception):
@@ -175,3 +187,46 @@ def _too_costly(death: HelperDied, question_s: float) -> Reason:
 
 def _signal_name(number: int) -> str:
     return signal.Signals(number).name if number in {*signal.Signals} else "without a signal"
+
+
+class Matchmaker:
+    """The one user of the helper process. `deliver`: takes the engine's events; see DriverThread.deliver."""
+
+    def __init__(self, helper: Helper | None = None) -> None:
+        self._helper = helper or Helper()
+        self._lock = threading.Lock()  # of the helper process
+        self._asked: queue.SimpleQueue[CompareAds | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def start(self, deliver: Callable[[Delivery], None]) -> None:
+        """Begin to answer the engine. Its questions until now are answered too."""
+        self._thread = threading.Thread(target=self._run, args=(deliver,), name="matchmaker", daemon=True)
+        self._thread.start()
+
+    def compare_soon(self, hint: CompareAds) -> None:
+        """Answer the engine's questions by an event. Returns at once."""
+        self._asked.put(hint)
+
+    def compare(self, questions: Sequence[Question]) -> list[Answer]:
+        """Return an answer to each question, after those that are being answered. No error is raised."""
+        with self._lock:
+            try:
+                return self._helper.ask(questions)
+            except Exception as error:
+                _LOG.exception("matchmaker_failed")
+                self._helper.close()
+                message = f"The ads could not be compared ({type(error).__name__}: {str(error)[:200]})."
+                reason = Reason("matchmaker_failed", "ours", message, _FAILED)
+                return [Answer(each.job, failure=reason) for each in questions]
+
+    def close(self) -> None:
+        """End the helper process; nothing is answered any more."""
+        self._asked.put(None)
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+        with self._lock:
+            self._helper.close()
+
+    def _run(self, deliver: Callable[[Delivery], None]) -> None:
+        while (hint := self._asked.get()) is not None:
+            deliver(Delivery(events=(AdsCompared(tuple(self.compare(hint.questions))),)))

@@ -1,7 +1,9 @@
 """Changes of a site's neighbours while koalad runs: by command, and by a grid file that is read again."""
 
+import json
 import socket
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
@@ -10,15 +12,16 @@ from koalapy.config import Site
 from koalapy.config.site import Invitation, read_invitation, with_neighbours
 from koalapy.model.errors import RequestError
 from koalapy.model.neighbour import Relation
-from koalapy.runtime.sites import command_neighbours
+from koalapy.runtime.current_grid import replace_file
 from koalapy.runtime.sites.certificate import make_identity, write_identity
-from koalapy.runtime.sites.command_neighbours import Values
 from koalapy.runtime.sites.link import Address
 from koalapy.runtime.sites.links import SiteLinks
 
 _LOG = structlog.get_logger()
 _SOURCE = "the command"
 _ANY = ("0.0.0.0", "::")  # not an address of one host
+FILE = "neighbours.json"
+Values = Mapping[str, Mapping[str, str]]  # by neighbour its values by key, as a grid file has them
 
 
 class SiteChanges:
@@ -28,8 +31,8 @@ class SiteChanges:
         """`site`: as the grid file has it. Raises RequestError if the file of added neighbours cannot be used."""
         self.links = links
         self._file, self._state = site, state_directory
-        self._added = command_neighbours.load(state_directory)
-        self._site = with_neighbours(site, self._added, str(state_directory / command_neighbours.FILE))
+        self._added = _load(state_directory)
+        self._site = with_neighbours(site, self._added, str(state_directory / FILE))
         self._lock = threading.Lock()
 
     # ---- queries
@@ -118,18 +121,36 @@ class SiteChanges:
 
     def check(self, site: Site) -> None:
         """Raises RequestError if the neighbours of a grid file cannot be used with those that were added."""
-        with_neighbours(site, self._added, command_neighbours.FILE)
+        with_neighbours(site, self._added, FILE)
 
     def read_again(self, site: Site) -> None:
         """Use the neighbours of a grid file that was read again. Raises KoalaError."""
         with self._lock:
             added = {name: values for name, values in self._added.items() if name not in site.neighbours}
-            found = with_neighbours(site, added, command_neighbours.FILE)
+            found = with_neighbours(site, added, FILE)
             self._file = site
             self._use(added, found)
 
     def _use(self, added: Values, site: Site) -> None:
         if added != self._added:
-            command_neighbours.save(self._state, added)
+            replace_file(self._state / FILE, {"neighbours": added})
         self._added, self._site = added, site
         self.links.use(self.addresses)
+
+
+def _load(state_directory: Path) -> Values:
+    """Return the neighbours that were added by command, from their file; without a file there are none.
+
+    Raises RequestError if it cannot be read.
+    """
+    path = state_directory / FILE
+    try:
+        found = json.loads(path.read_text())["neighbours"]
+        return {str(name): {str(key): str(each) for key, each in values.items()} for name, values in found.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        message = f"{path} with the neighbours that were added by command cannot be read: {error}."
+        raise RequestError(
+            "unreadable_neighbours", message, "Correct it, or remove it and join these sites again."
+        ) from error

@@ -14,9 +14,9 @@ from koalapy_adapters.frames import FrameError
 from koalapy_adapters.messages.streams import OpenStream
 
 from koalapy.driver.driver import Delivery
-from koalapy.link.cluster import Timing
 from koalapy.link.conversation import Deliver
 from koalapy.link.neighbour import NeighbourConversation, Outgoing, SiteOpening, neighbour_lost
+from koalapy.link.reconnect import Timing
 from koalapy.link.session import Command, LinkStatus, Lost, Report, SessionMachine
 from koalapy.link.site_messages import MESSAGES, SiteHello, site_to_json
 from koalapy.model.commands import NeighbourCommand

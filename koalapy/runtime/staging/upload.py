@@ -17,7 +17,7 @@ from koalapy_adapters.messages.fields import Rows
 from koalapy_adapters.messages.files import Store, StoreMany, Want
 from koalapy_adapters.messages.kcm import Done
 
-from koalapy.link.cluster import Timing
+from koalapy.link.reconnect import Timing
 from koalapy.model.errors import ClusterError, KoalaError, Reason, TransientError
 from koalapy.runtime.session.exchange import LOOK_S, Exchange, RefusedError, done, stalled, understood
 from koalapy.runtime.session.session import Session

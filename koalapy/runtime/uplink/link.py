@@ -1,8 +1,11 @@
-"""The link to one cluster: starts the KCM there, and performs what its conversation commands; requests for files."""
+"""The link to one cluster: starts the KCM there, and performs what its conversation commands; requests for files.
+
+It logs when the cluster's measurements begin to fail, why, and when they are back.
+"""
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,14 +20,23 @@ from koalapy_adapters.trees import is_pattern
 
 import koalapy
 from koalapy.driver.driver import Delivery
-from koalapy.link.cluster import Cluster
-from koalapy.link.conversation import Deliver, KcmConversation, LogRefusal, Opening, PutKey, StageIn, lost
-from koalapy.link.outstanding import ComponentCommand
+from koalapy.link.conversation import (
+    ComponentCommand,
+    Deliver,
+    KcmConversation,
+    LogRefusal,
+    Opening,
+    PutKey,
+    StageIn,
+    lost,
+)
+from koalapy.link.reconnect import Cluster
 from koalapy.link.restore_check import Verdict, trust
 from koalapy.link.session import Command, LinkStatus, Lost, Reaction, Report, SessionMachine
 from koalapy.link.translate import reason_of_error
 from koalapy.model.commands import ClusterHint, WatchCluster
 from koalapy.model.errors import Reason, TransientError
+from koalapy.model.events import ClusterMeasured, Event, MeasurementFailed
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.settings import STREAM_TIMEOUT
 from koalapy.model.units import Duration, Instant
@@ -33,7 +45,6 @@ from koalapy.runtime.session.link_threads import LinkThreads
 from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.streams import ClusterStreams, Stream
-from koalapy.runtime.uplink.measurement_log import MeasurementLog
 from koalapy.runtime.uplink.pilot import LeadsToKcm
 from koalapy.runtime.uplink.stage_in_worker import Callbacks, StageInWorker
 
@@ -41,6 +52,7 @@ _LOG = structlog.get_logger()
 CLOSE_S = 20.0
 _WALKS = 10  # factor of the time-out while the cluster searches a directory tree
 _TOO_LARGE = "Shorten its arguments and environment, or stage a file in."
+_LONGEST = 1000  # characters of a text that comes from the cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,3 +376,34 @@ class Link:
         with self._threads.lock:
             conversation = self._machine.conversation_of(epoch)
             return conversation is not None and conversation.is_wanted(number)
+
+
+class MeasurementLog:
+    """The memory of what was logged last of one cluster. Only one thread at a time may call it."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._failing: Reason | None = None
+
+    def log(self, events: Iterable[Event]) -> None:
+        """Log the first failure of a kind, and the first measurement after failures. All others are left out."""
+        for event in events:
+            if isinstance(event, MeasurementFailed):
+                self._failed(event.reason)
+            elif isinstance(event, ClusterMeasured) and self._failing is not None:
+                _LOG.info("cluster_measured", cluster=self._cluster, after=self._failing.code)
+                self._failing = None
+
+    def _failed(self, reason: Reason) -> None:
+        before, self._failing = self._failing, reason
+        if before is not None and (before.code, before.command) == (reason.code, reason.command):
+            return
+        _LOG.warning(
+            "cluster_unmeasured",
+            cluster=self._cluster,
+            code=reason.code,
+            reason=str(reason)[:_LONGEST],
+            command=reason.command[:_LONGEST],
+            exit_status=reason.exit_status,
+            output=reason.words[:_LONGEST],
+        )

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from koalapy.link.cluster import Timing
+from koalapy.link.reconnect import Timing
 from koalapy.model.commands import SubmitAttempt
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import Event, FilesMoved, FilesStaged

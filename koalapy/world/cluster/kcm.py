@@ -1,14 +1,15 @@
 """A KCM of the simulated world: the real session, actions and directories, over simulated files, commands and relay."""
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
-from koalapy_adapters import messages
+from koalapy_adapters import layout, messages
 from koalapy_adapters.batch.protocol import BatchSettings, Description
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.frames import Chunk
 from koalapy_adapters.kcm import startup
-from koalapy_adapters.kcm.execution.batch_system import BatchSystem
+from koalapy_adapters.kcm.execution.batch_system import BatchSystem, failure_of
 from koalapy_adapters.kcm.execution.operations import Operations
 from koalapy_adapters.kcm.relay.addresses import Addresses
 from koalapy_adapters.kcm.relay.authentication import Accounts, Authenticator
@@ -18,6 +19,8 @@ from koalapy_adapters.kcm.shared_directory.errors import unusable
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.messages import kcm as kcm_messages
 from koalapy_adapters.messages import koalad
+from koalapy_adapters.messages.files import Stat, Store
+from koalapy_adapters.messages.kcm import Done, Refused
 from koalapy_adapters.streams import frame_of_json, frame_to_json
 
 from koalapy.model.units import MILLISECOND, SECOND, Duration
@@ -26,7 +29,6 @@ from koalapy.world.cluster import dialect
 from koalapy.world.cluster.environment import Environment
 from koalapy.world.cluster.executor import SimExecutor
 from koalapy.world.cluster.file_relay import SimFileRelay, file_relay_server_of
-from koalapy.world.cluster.file_transfer import FileTransfer
 from koalapy.world.cluster.files import SHARED, Mount
 from koalapy.world.cluster.relay import SimRelay
 from koalapy.world.cluster.shell import Shell
@@ -245,3 +247,47 @@ class _Context:
         description = self.prerequisites.description or Description("")
         memory = self.prerequisites.memory
         return startup.welcome(self._version, self._kcm.clock(), description, [], error, memory)
+
+
+class FileTransfer:
+    """Answers Store and Stat. `data` comes with a Store; the answer to Stat has contents in the place of sizes."""
+
+    def __init__(
+        self, kcm: Process, environment: Environment, rng: Random, directories: Directories, send: Callable[[Any], None]
+    ) -> None:
+        self._kcm, self._environment, self._rng, self._directories, self._send = (
+            kcm,
+            environment,
+            rng,
+            directories,
+            send,
+        )
+
+    def request(self, message: Any, data: bytes) -> None:
+        self._kcm.after(self._environment.file_latency(self._rng), lambda: self._answer(message, data))
+
+    def _answer(self, message: Any, data: bytes) -> None:
+        self._kcm.step()
+        try:
+            self._send(self._served(message, data))
+        except OSError as error:
+            self._send(Refused(message.id, failure_of(unusable(self._directories.own, error))))
+        except BatchError as error:
+            self._send(Refused(message.id, failure_of(error)))
+
+    def _served(self, message: Any, data: bytes) -> Any:
+        files = self._directories.files
+        if isinstance(message, Store):
+            path = layout.staged_file(self._directories.shared, self._directories.instance, message.digest)
+            have = files.exists(path)
+            if have:
+                files.use(path)
+            else:
+                layout.write_whole(path, data, files=files, lasting=False)
+            return Done(message.id, have)
+        assert isinstance(message, Stat)
+        work = layout.inside(self._directories.attempt(message.tag), "work")
+        there = [path for path in message.paths if files.exists(f"{work}/{path}")]
+        if len(there) < len(message.paths):
+            files.names(work)  # raises OSError where nothing can be seen
+        return Done(message.id, details={path: files.read(f"{work}/{path}").decode() for path in there})

@@ -1,5 +1,6 @@
 """A wrapper of the simulated world: the real start lock and session, over simulated files, nodes and programs."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +31,6 @@ from koalapy.world.cluster.agents import LINE, SimAgents
 from koalapy.world.cluster.batch_job import SimBatchJob
 from koalapy.world.cluster.environment import Environment
 from koalapy.world.cluster.files import Mount
-from koalapy.world.cluster.filework import FileWork
 from koalapy.world.cluster.launcher import SimLauncher
 from koalapy.world.cluster.node_streams import SimNodeStreams
 from koalapy.world.cluster.nodes import SimNode, cluster_of
@@ -41,6 +41,9 @@ from koalapy.world.random_streams import between
 _BOOT = Duration(20 * MILLISECOND), SECOND  # from the batch script to the wrapper's first step
 _LOGIN = Duration(50 * MILLISECOND), Duration(2 * SECOND)  # for the login shell's environment
 _CLEAN_UP = Duration(50 * MILLISECOND), Duration(500 * MILLISECOND)
+Act = Callable[[], Any]
+Then = Callable[[Any], None]  # with what came of it
+_PATIENCE, _PAUSE = Duration(round(start.PATIENCE_S * SECOND)), Duration(round(start.PAUSE_S * SECOND))
 
 
 class SimWrapper(Process):
@@ -398,3 +401,43 @@ _PERFORM: dict[type[Any], Callable[[SimWrapper, Any], None]] = {
     events.AbandonNodes: SimWrapper._abandon_nodes,
     events.Leave: SimWrapper._leave,
 }
+
+
+class FileWork:
+    """The file accesses of one process. `latency` returns the duration of the next access."""
+
+    def __init__(self, process: Process, latency: Callable[[], Duration]) -> None:
+        self._process, self._latency = process, latency
+        self._tasks: deque[tuple[Act, Then]] = deque()
+
+    def in_turn(self, act: Act, then: Then) -> None:
+        """One thing after the other."""
+        self._tasks.append((act, then))
+        if len(self._tasks) == 1:
+            self._next()
+
+    def patiently(self, act: Act, then: Then, give_up: Callable[[], None]) -> None:
+        """Repeat an operation until the process gives up, as `start` does. A ValueError is not repeated."""
+        self._try(act, then, give_up, Instant(self._process.agenda.now + _PATIENCE))
+
+    def _next(self) -> None:
+        self._process.after(self._latency(), self._perform)
+
+    def _perform(self) -> None:
+        act, then = self._tasks[0]
+        result = act()
+        self._tasks.popleft()
+        if self._tasks:
+            self._next()
+        then(result)
+
+    def _try(self, act: Act, then: Then, give_up: Callable[[], None], until: Instant) -> None:
+        try:
+            result = act()
+        except (OSError, ValueError) as error:
+            if self._process.agenda.now >= until or isinstance(error, ValueError):
+                give_up()
+            else:
+                self._process.after(_PAUSE, lambda: self._try(act, then, give_up, until))
+            return
+        self._process.after(self._latency(), lambda: then(result))

@@ -6,7 +6,7 @@ from random import Random
 
 from koalapy.driver.driver import Delivery, NoRecorder, Recorder
 from koalapy.engine import Engine
-from koalapy.link.cluster import Cluster, Timing
+from koalapy.link.reconnect import Cluster, Timing
 from koalapy.link.session import LinkStatus
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry, Snapshot
@@ -27,8 +27,7 @@ from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scheduler.schedule import Policies
 from koalapy.sites.joining import leases_held
-from koalapy.store.contract import Store
-from koalapy.store.errors import StoreError, StoreFull
+from koalapy.store.contract import Store, StoreError, StoreFull
 from koalapy.world.agenda import Agenda
 from koalapy.world.koalad.file_operations import Collecting
 from koalapy.world.koalad.grid_changes import SimGrid

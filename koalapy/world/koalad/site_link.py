@@ -12,9 +12,9 @@ from koalapy_adapters.messages.fields import MessageError
 import koalapy
 from koalapy.driver.driver import Delivery
 from koalapy.engine import Engine
-from koalapy.link.cluster import Timing
 from koalapy.link.conversation import Deliver
 from koalapy.link.neighbour import NeighbourConversation, Outgoing, SiteOpening, neighbour_lost
+from koalapy.link.reconnect import Timing
 from koalapy.link.restore_check import CONNECTS
 from koalapy.link.session import Adopt, Close, Command, Decline, Dial, Lost, Report, Send, SessionMachine, State
 from koalapy.link.site_messages import MESSAGES, SiteHello, site_to_json

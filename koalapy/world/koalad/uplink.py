@@ -1,4 +1,4 @@
-"""koalad's end of the link to one simulated cluster: the real session machine, driven by the agenda."""
+"""koalad's end of the link to one simulated cluster, with its byte streams: the real session machine on the agenda."""
 
 from collections.abc import Callable, Mapping
 from itertools import count
@@ -9,14 +9,13 @@ from koalapy_adapters.frames import Chunk
 from koalapy_adapters.messages import FROM_KCM, from_json, to_json
 from koalapy_adapters.messages.fields import MessageError
 from koalapy_adapters.messages.kcm import Welcome
-from koalapy_adapters.messages.streams import StreamReset, StreamState
-from koalapy_adapters.streams import frame_of_json, frame_to_json
+from koalapy_adapters.messages.streams import OpenStream, StreamReset, StreamState
+from koalapy_adapters.streams import StreamEnd, StreamName, frame_of_json, frame_to_json, unknown_stream
 
 import koalapy
 from koalapy.driver.driver import Delivery
-from koalapy.link.cluster import Cluster
-from koalapy.link.conversation import Deliver, KcmConversation, Opening, StageIn, lost
-from koalapy.link.outstanding import ComponentCommand
+from koalapy.link.conversation import ComponentCommand, Deliver, KcmConversation, Opening, StageIn, lost
+from koalapy.link.reconnect import Cluster
 from koalapy.link.restore_check import Verdict
 from koalapy.link.session import (
     Close,
@@ -37,14 +36,15 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.world.agenda import Agenda, ScheduledCall
 from koalapy.world.koalad.file_operations import Answered, Staging
-from koalapy.world.koalad.streams import SimStreams
 from koalapy.world.network import End, Json, Pipe
 from koalapy.world.random_streams import between
+from koalapy.world.streams import NEAR, PATIENCE, StreamLog, StreamUser
 
 _CUT = Reason("cut", "transient", "The connection was lost.", "koalad connects again by itself.")
 _LOGIN = (Duration(SECOND // 2), Duration(4 * SECOND))  # duration of a login and its push
 _LATENCY = (MILLISECOND, Duration(100 * MILLISECOND))
 _FIRST_REQUEST = 1 << 40  # numbers below are those of the outbox
+_PORT = 8000
 
 
 class Outside(Protocol):
@@ -273,3 +273,48 @@ class Uplink:
     @property
     def _now(self) -> Instant:
         return self._around.now()
+
+
+class SimStreams:
+    """All streams of one link. `send` sends a frame if the cluster is connected, else drops it."""
+
+    def __init__(
+        self,
+        now: Callable[[], Instant],
+        after: Callable[[Duration, Callable[[], None]], ScheduledCall],
+        send: Callable[[Any], None],
+    ) -> None:
+        self._now, self._after, self._send = now, after, send
+        self._users: dict[int, StreamUser] = {}
+
+    def open(self, log: StreamLog, tag: str, rank: int, rng: Random) -> None:
+        """Open a stream to a process of this rank of an attempt."""
+        stream = log.begin()
+        opening = OpenStream(tag, stream.number, rank, _PORT, PATIENCE)
+        end = StreamEnd(self._now(), StreamName(tag, stream.number, PATIENCE), opening)
+        user = self._users[stream.number] = StreamUser(log, stream, NEAR, end, rng, self._now, self._after, self._send)
+        user.do(lambda end, now: end.open(now))
+
+    def received(self, frame: Any) -> None:
+        """Take a frame of the cluster."""
+        user = self._users.get(frame.stream)
+        if user is not None:
+            user.do(lambda end, now: end.received(now, frame))
+            return
+        for answer in unknown_stream(frame):
+            self._send(answer)
+
+    def resume(self) -> None:
+        """Find out what every stream lost: the cluster is connected again."""
+        for user in self._users.values():
+            user.do(lambda end, now: end.resume(now))
+
+    def close(self) -> None:
+        """Reset all streams: koalad has no link to this cluster any more."""
+        for user in self._users.values():
+            user.do(lambda end, now: end.reset("link_ended", "koalad has ended its link to the cluster."))
+
+    def lose(self) -> None:
+        """End with koalad."""
+        for user in self._users.values():
+            user.lose()

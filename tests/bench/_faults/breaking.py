@@ -4,7 +4,7 @@ import time
 
 from _faults.koalad import Koalad
 from _faults.scene import Scene
-from koalapy.testgrid import Running, faults, layout
+from koalapy.testgrid import Running, layout, repair
 
 TEMPTATION_S = 20
 
@@ -35,21 +35,21 @@ def koalad_up_with_head(scene: Scene) -> None:
 
 
 def kill_kcm(scene: Scene) -> None:
-    faults.kill_command(scene.koalad.containers, scene.cluster, r"\.pyz kcm")
+    repair.kill_command(scene.koalad.containers, scene.cluster, r"\.pyz kcm")
 
 
 def kill_drmaa_helper(scene: Scene) -> None:
-    faults.kill_command(scene.koalad.containers, scene.cluster, r"\.pyz drmaa-helper")
+    repair.kill_command(scene.koalad.containers, scene.cluster, r"\.pyz drmaa-helper")
 
 
 def kill_wrapper(scene: Scene) -> None:
     """Not its fork, the agent on its own node."""
-    faults.kill_command(scene.koalad.containers, scene.hosts()[0], r"\.pyz wrapper", "oldest")
+    repair.kill_command(scene.koalad.containers, scene.hosts()[0], r"\.pyz wrapper", "oldest")
 
 
 def kill_agent(scene: Scene) -> None:
     """Not its guard."""
-    faults.kill_command(scene.koalad.containers, scene.hosts()[1], r"\.pyz agent", "newest")
+    repair.kill_command(scene.koalad.containers, scene.hosts()[1], r"\.pyz agent", "newest")
 
 
 def kill_slurmctld(scene: Scene) -> None:
@@ -63,7 +63,7 @@ def kill_qmaster(scene: Scene) -> None:
 
 
 def start_head(scene: Scene) -> None:
-    faults.start_services(scene.koalad.containers, scene.cluster)
+    repair.start_services(scene.koalad.containers, scene.cluster)
 
 
 def start_grid_engine(scene: Scene) -> None:
@@ -72,7 +72,7 @@ def start_grid_engine(scene: Scene) -> None:
     """
     start_head(scene)
     for node in _nodes(scene.cluster):
-        faults.start_services(scene.koalad.containers, node)
+        repair.start_services(scene.koalad.containers, node)
 
 
 def kill_slurmd(scene: Scene) -> None:
@@ -90,7 +90,7 @@ def kill_execd(scene: Scene) -> None:
 
 
 def start_node(scene: Scene) -> None:
-    faults.start_services(scene.koalad.containers, scene.node)
+    repair.start_services(scene.koalad.containers, scene.node)
 
 
 def pause_head(scene: Scene) -> None:
@@ -138,14 +138,14 @@ def revive_node(scene: Scene) -> None:
 
 def fill_disk(scene: Scene) -> None:
     """Until programs have ended, so that their ends are to be recorded on the full disk."""
-    faults.fill_disk(scene.koalad.containers, scene.cluster)
+    repair.fill_disk(scene.koalad.containers, scene.cluster)
     scene.let_go()
     koalad = scene.koalad
     koalad.until(lambda: _ends_or_fails(koalad, scene.job), "the job ends, or fails to start")
 
 
 def free_disk(scene: Scene) -> None:
-    faults.free_disk(scene.koalad.containers, scene.cluster)
+    repair.free_disk(scene.koalad.containers, scene.cluster)
 
 
 def scancel(scene: Scene) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from _faults.breaking import is_lost
 from _faults.lease_scene import LeaseScene, Person
-from koalapy.testgrid import faults
+from koalapy.testgrid import repair
 
 SHORT_CUT_S, LONG_CUT_S = 10.0, 600.0
 _LATER_S = 5.0
@@ -94,14 +94,14 @@ def revive_nodes(scene: LeaseScene) -> None:
 def fill_disk(scene: LeaseScene) -> None:
     """Until programs have ended on the nodes, and cannot record it."""
     (person,) = scene.lenders
-    faults.fill_disk(scene.testgrid.containers, str(person.site.cluster))
+    repair.fill_disk(scene.testgrid.containers, str(person.site.cluster))
     scene.evidence.let_go()
     time.sleep(SHORT_CUT_S)
 
 
 def free_disk(scene: LeaseScene) -> None:
     (person,) = scene.lenders
-    faults.free_disk(scene.testgrid.containers, str(person.site.cluster))
+    repair.free_disk(scene.testgrid.containers, str(person.site.cluster))
 
 
 def rotate_keys(scene: LeaseScene) -> None:

@@ -15,7 +15,7 @@ from _faults.koalad import Koalad, batch_jobs
 from _faults.programs import PLACE
 from koalapy.answers.jobs import Job
 from koalapy.answers.sweeps import Result
-from koalapy.testgrid import faults, layout, repair
+from koalapy.testgrid import layout, repair
 
 COUNT = 20_000
 SECONDS = 1.0  # that a parameter takes
@@ -105,11 +105,11 @@ def begin(koalad: Koalad, count: int = COUNT) -> int:
 
 def kill_launcher(koalad: Koalad, cluster: str) -> None:
     """The Launcher itself, not what it has forked."""
-    faults.kill_command(koalad.containers, _launchers_node(koalad, cluster), r"\.pyz launcher", "oldest")
+    repair.kill_command(koalad.containers, _launchers_node(koalad, cluster), r"\.pyz launcher", "oldest")
 
 
 def kill_wrapper(koalad: Koalad, cluster: str) -> None:
-    faults.kill_command(koalad.containers, _launchers_node(koalad, cluster), r"\.pyz wrapper", "oldest")
+    repair.kill_command(koalad.containers, _launchers_node(koalad, cluster), r"\.pyz wrapper", "oldest")
 
 
 def lose_node(koalad: Koalad, cluster: str) -> None:
@@ -121,7 +121,7 @@ def lose_node(koalad: Koalad, cluster: str) -> None:
 
 
 def kill_kcm(koalad: Koalad, cluster: str) -> None:
-    faults.kill_command(koalad.containers, cluster, r"\.pyz kcm")
+    repair.kill_command(koalad.containers, cluster, r"\.pyz kcm")
 
 
 def kill_koalad(koalad: Koalad, cluster: str) -> None:

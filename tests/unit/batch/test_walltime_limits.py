@@ -16,7 +16,7 @@ from koalapy_adapters.errors import Result
 from sweep_play import SweepPlay
 
 from koalapy.languages.mapping import job_mapping
-from koalapy.languages.native import from_mapping
+from koalapy.languages.reading import from_mapping
 from koalapy.model.attempt import Attempt
 from koalapy.model.commands import SubmitAttempt
 from koalapy.model.events import ClusterMeasured

@@ -18,7 +18,7 @@ from koalapy.cli import clean, clusters, demo, doctor, explain, fetch, jobs, log
 from koalapy.cli.console import SafeConsole
 from koalapy.cli.output import print_error, print_json, print_line, print_message, rich_table, table
 from koalapy.cli.progress import TransferLines, transfer_line
-from koalapy.doctor.findings import Failure, Finding, Report, Status
+from koalapy.doctor.checks import Failure, Finding, Report, Status
 from koalapy.koalad import log
 from koalapy.model.errors import KoalaError, OurError, RequestError
 from koalapy.model.textfile.fields import as_line

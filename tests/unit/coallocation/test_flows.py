@@ -16,10 +16,9 @@ from koalapy.model.events import (
     SubmissionFailed,
     WorkSubmitted,
 )
-from koalapy.model.flow import Flow
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
-from koalapy.model.request import FOREVER, FlowJob, OnFailure, Request
+from koalapy.model.request import FOREVER, Flow, FlowJob, OnFailure, Request
 from koalapy.model.states import JobState
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs

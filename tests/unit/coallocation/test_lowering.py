@@ -8,7 +8,7 @@ from job_languages import read_native as read
 from job_languages import read_rsl
 
 from koalapy.languages.mapping import job_mapping
-from koalapy.languages.native import from_mapping
+from koalapy.languages.reading import from_mapping
 from koalapy.model.errors import RequestError
 from koalapy.model.events import ClusterMeasured
 from koalapy.model.identity import JobId

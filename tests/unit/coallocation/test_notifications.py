@@ -14,7 +14,7 @@ from koalapy.engine import Engine
 from koalapy.journal.journal import Journal
 from koalapy.journal.text import dump
 from koalapy.languages.mapping import job_mapping
-from koalapy.languages.native import from_mapping, read_notify
+from koalapy.languages.reading import from_mapping, read_notify
 from koalapy.link.notifications import NotificationQueue
 from koalapy.model.change import OutboxEntry, Snapshot
 from koalapy.model.commands import AnnounceNotification, Command, SendNotification

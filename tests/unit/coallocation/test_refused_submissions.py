@@ -7,7 +7,7 @@ from engine_play import BUSY_QUEUE, Play, component
 
 from koalapy.coallocation.refusals import FIRST_PAUSE, LONGEST_PAUSE
 from koalapy.engine import Engine
-from koalapy.information.refused_jobs import MOST_REFUSED
+from koalapy.information.kis import MOST_REFUSED
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import SubmitAttempt
 from koalapy.model.errors import Reason

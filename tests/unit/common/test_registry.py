@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from koalapy.common.registry import registered
 from koalapy.config import SWEEP_POLICIES
 from koalapy.config.maintenance import MAINTENANCE
-from koalapy.config.preempt import VACATING
+from koalapy.config.schema import VACATING
 from koalapy.config.site import SITE_POLICIES
 from koalapy.experiments.interop.experiment import Settings as InteropSettings
 from koalapy.model.errors import RequestError

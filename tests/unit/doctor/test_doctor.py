@@ -23,16 +23,24 @@ from koalapy.cli.main import app
 from koalapy.cli.signals import interruptible
 from koalapy.config import read_grid
 from koalapy.config.convert import cluster_config
-from koalapy.doctor import end_to_end_job, probe_job, quick
-from koalapy.doctor.check_result import Doubtful, Inapplicable, Trouble
-from koalapy.doctor.checks import BY_ID, CHECKS, QUICK
-from koalapy.doctor.doctor import Doctor
+from koalapy.doctor import doctor, end_to_end_job, probe_job
+from koalapy.doctor.checks import (
+    BY_ID,
+    CHECKS,
+    QUICK,
+    Doubtful,
+    Failure,
+    Finding,
+    Inapplicable,
+    Report,
+    Status,
+    Trouble,
+)
+from koalapy.doctor.doctor import Doctor, examine_quickly
 from koalapy.doctor.error_advice import failure
 from koalapy.doctor.examination import Examination
 from koalapy.doctor.examiner import ExaminedCluster, judge_isolation, lowest_priority
-from koalapy.doctor.findings import Failure, Finding, Report, Status
 from koalapy.doctor.interpreters import find_pythons, parse
-from koalapy.doctor.quick import examine_quickly
 from koalapy.model.errors import ClusterError, Reason, TransientError
 from koalapy.runtime.uplink.connect import connection_of
 
@@ -340,8 +348,8 @@ def test_a_login_that_asks_a_person_is_passed_over() -> None:
         failed = Failure(code, "It asks for a password.", "Answer it.", "you")
         return Report("vu", (Finding("login", Status.FAILED, "It asks.", failure=failed),))
 
-    assert list(quick._wrong(report("asks"))) == []
-    assert list(quick._wrong(report("login_ended"))) == ["login: It asks for a password. Answer it."]
+    assert list(doctor._wrong(report("asks"))) == []
+    assert list(doctor._wrong(report("login_ended"))) == ["login: It asks for a password. Answer it."]
 
 
 def test_an_examination_interrupted_during_its_login_leaves_no_agent(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from job_languages import read_native as read
 
 from koalapy.languages.flow import json_schema
 from koalapy.languages.mapping import job_mapping
-from koalapy.languages.native import from_mapping
+from koalapy.languages.reading import from_mapping
 from koalapy.languages.spaces import PARAMETER_WALLTIME
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.request import FOREVER, OnFailure, Request
-from koalapy.runtime.open_regular import open_regular
+from koalapy.runtime.parameters import open_regular
 
 ONE = "components: [{processors: 1, executable: hostname}]"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from job_languages import read_jdl as read
 
 from koalapy.languages import language_of
-from koalapy.languages.native import from_mapping
+from koalapy.languages.reading import from_mapping
 from koalapy.model.errors import RequestError
 from koalapy.model.request import ComponentRequest, Launch, Request, WhenBusy
 

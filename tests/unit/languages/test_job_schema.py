@@ -15,7 +15,7 @@ from job_languages import read_native as read
 import koalapy
 from koalapy.config import json_schema as grid_schema
 from koalapy.languages.flow import json_schema as flow_schema
-from koalapy.languages.native import json_schema
+from koalapy.languages.reading import json_schema
 from koalapy.model.errors import RequestError
 
 EXAMPLES = sorted((Path(koalapy.__file__).parent.parent / "configs" / "examples").glob("**/*.yaml"))

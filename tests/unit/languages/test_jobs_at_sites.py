@@ -6,7 +6,7 @@ import pytest
 from job_languages import read_coallocate, read_native, read_rsl
 
 from koalapy.languages.mapping import job_mapping
-from koalapy.languages.native import from_mapping
+from koalapy.languages.reading import from_mapping
 from koalapy.model.errors import RequestError
 from koalapy.model.request import Request
 from koalapy.model.sent import MOST_BYTES

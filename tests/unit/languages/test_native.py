@@ -14,8 +14,8 @@ from job_languages import read_native as read
 from koalapy.languages import from_mapping, language_of, read_job
 from koalapy.languages.jobfile import JobFile
 from koalapy.languages.mapping import job_mapping
-from koalapy.languages.native import json_schema
 from koalapy.languages.paths import landing
+from koalapy.languages.reading import json_schema
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.notification import Mail, Notify, NotifyOn, Program, Webhook

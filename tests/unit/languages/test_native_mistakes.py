@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from job_languages import read_native as read
 
 from koalapy.languages import from_mapping
-from koalapy.languages.native import json_schema
+from koalapy.languages.reading import json_schema
 from koalapy.model.errors import Reason, RequestError
 
 CLUSTERS = ("vu", "Delft")

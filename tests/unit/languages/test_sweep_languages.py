@@ -18,17 +18,15 @@ from koalapy_adapters.launcher.parameter_files import Lines
 from pydantic_core import PydanticCustomError
 
 from koalapy.languages import from_mapping, read_job, sweep_request
-from koalapy.languages.native import json_schema
+from koalapy.languages.parameters import TemplateError, literal, names_in
 from koalapy.languages.ranges import Loop, as_loop
-from koalapy.languages.sweepfiles import OpenFile
-from koalapy.languages.tables import LONGEST_LINE, BadFile, Table, count_lines, count_rows
-from koalapy.languages.templates import TemplateError, literal, names_in
+from koalapy.languages.reading import json_schema
+from koalapy.languages.tables import LONGEST_LINE, BadFile, OpenFile, Table, count_lines, count_rows
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.parameters import Axis, Source, Space
 from koalapy.model.request import Request
 from koalapy.model.units import MINUTE
-from koalapy.runtime.open_regular import open_regular
-from koalapy.runtime.parameters import line_reader, with_staged
+from koalapy.runtime.parameters import line_reader, open_regular, with_staged
 
 HEAD = "components: [{processors: 1, executable: ./solve, arguments: [%s]}]\n"
 

@@ -8,8 +8,8 @@ from koalapy_adapters.messages import fields as fields_messages
 from koalapy_adapters.messages import kcm, koalad
 
 from koalapy.driver.driver import Delivery
-from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Deliver, KcmConversation, LogRefusal, Opening, PutKey, StageIn
+from koalapy.link.reconnect import Cluster
 from koalapy.link.session import Accepted, Reaction
 from koalapy.model.commands import CancelAttempt, ForgetAttempt, ReleaseAttempt, SubmitAttempt
 from koalapy.model.errors import Reason

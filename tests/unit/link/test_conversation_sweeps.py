@@ -4,8 +4,8 @@ import pytest
 from koalapy_adapters import messages as wire
 from koalapy_adapters.messages import fields, kcm, koalad
 
-from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Deliver, KcmConversation, Opening
+from koalapy.link.reconnect import Cluster
 from koalapy.model.commands import FeedSweep, RecallParameters, TrustLauncher
 from koalapy.model.events import (
     Event,

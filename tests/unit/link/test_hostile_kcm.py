@@ -10,8 +10,8 @@ from koalapy_adapters.messages import fields, kcm
 from koalapy_adapters.messages import kcm as wire_kcm
 
 from koalapy.driver.driver import Delivery
-from koalapy.link.cluster import Cluster
 from koalapy.link.conversation import Deliver, KcmConversation, Opening
+from koalapy.link.reconnect import Cluster
 from koalapy.link.restore_check import IMPOSSIBLE, RestoreCheck
 from koalapy.link.session import Refused
 from koalapy.model.events import AttemptCleanedUp, WorkSubmitted, WrapperReported

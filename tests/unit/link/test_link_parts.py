@@ -18,7 +18,7 @@ from koalapy_adapters.kcm.attempts import monitor
 
 from koalapy.config.schema import Cluster as ClusterEntry
 from koalapy.link import translate
-from koalapy.link.offset import ClockOffset
+from koalapy.link.conversation import ClockOffset
 from koalapy.model.cluster import ClusterState
 from koalapy.model.commands import SubmitAttempt
 from koalapy.model.errors import Reason, TransientError

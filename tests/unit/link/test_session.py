@@ -10,12 +10,23 @@ from koalapy_adapters import messages as wire
 from koalapy_adapters.messages import kcm, koalad
 
 from koalapy.driver.driver import Delivery
-from koalapy.link.cluster import Cluster, Timing
 from koalapy.link.conversation import Deliver, KcmConversation, Opening, PutKey, StageIn
-from koalapy.link.outage import BETWEEN_PROBES, REVIVAL, SILENCE
-from koalapy.link.reconnect import Reconnect
+from koalapy.link.reconnect import Cluster, Reconnect, Timing
 from koalapy.link.restore_check import IMPOSSIBLE, REPLACED, Verdict
-from koalapy.link.session import Close, Command, Dial, Lost, Probe, Report, Send, SessionMachine, State
+from koalapy.link.session import (
+    BETWEEN_PROBES,
+    REVIVAL,
+    SILENCE,
+    Close,
+    Command,
+    Dial,
+    Lost,
+    Probe,
+    Report,
+    Send,
+    SessionMachine,
+    State,
+)
 from koalapy.model.commands import SubmitAttempt, WatchCluster
 from koalapy.model.errors import Reason
 from koalapy.model.events import ClusterConnected

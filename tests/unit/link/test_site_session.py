@@ -10,9 +10,9 @@ from koalapy_adapters.messages import PROTOCOL
 from koalapy_adapters.messages.fields import MessageError
 
 from koalapy.driver.driver import Delivery
-from koalapy.link.cluster import Timing
 from koalapy.link.conversation import Deliver
 from koalapy.link.neighbour import NeighbourConversation, Outgoing, SiteOpening
+from koalapy.link.reconnect import Timing
 from koalapy.link.session import Adopt, Close, Command, Decline, Dial, Lost, Report, Send, SessionMachine, State
 from koalapy.link.site_messages import SITE_PROTOCOL, SiteAcknowledge, SiteHello, SiteMessage, SitePing, SitePong
 from koalapy.model.commands import ReportFree

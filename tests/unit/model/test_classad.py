@@ -2,6 +2,7 @@
 
 import pytest
 
+from koalapy.model.textfile import place_at
 from koalapy.model.textfile.classad import (
     MAX_DEPTH,
     MAX_TERMS,
@@ -11,7 +12,6 @@ from koalapy.model.textfile.classad import (
     check_expression,
     in_classad,
 )
-from koalapy.model.textfile.place import place_at
 
 
 @pytest.mark.parametrize(

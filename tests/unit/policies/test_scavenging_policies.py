@@ -8,8 +8,8 @@ from koalapy.config.hours import parse_hours
 from koalapy.model.cluster import Scavenge
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.units import HOUR, Duration, Instant, parse_instant
+from koalapy.policies import call_policy
 from koalapy.policies.admission import AdmissionState, admission_error, by_hand, dynamic
-from koalapy.policies.calls import call_policy
 from koalapy.policies.idleness import ClusterNodes, allowance_error, any_idle, cluster_rules
 from koalapy.policies.preemption import Candidate, fewest_running, newest_first, oldest_first, order_error
 from koalapy.policies.sweep_order import BACK_HOME, IN_ORDER, Pool, exclusion_error, feed_error

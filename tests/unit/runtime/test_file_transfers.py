@@ -21,7 +21,7 @@ from koalapy_adapters.messages import files, koalad
 from koalapy_adapters.messages import kcm as kcm_messages
 
 from koalapy.driver.driver import Delivery
-from koalapy.link.cluster import Cluster, Timing
+from koalapy.link.reconnect import Cluster, Timing
 from koalapy.model.commands import CancelAttempt, CollectOutput, SubmitAttempt
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import ClusterConnected, OutputCollected

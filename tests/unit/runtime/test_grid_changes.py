@@ -18,9 +18,8 @@ from koalapy.model.lease import LeasedCluster
 from koalapy.model.pilot import Pilot
 from koalapy.model.request import PilotTerms
 from koalapy.model.settings import Settings
-from koalapy.runtime import command_clusters, grid_changes
-from koalapy.runtime.command_clusters import CommandClusters
-from koalapy.runtime.current_grid import CurrentGrid
+from koalapy.runtime import current_grid, grid_changes
+from koalapy.runtime.current_grid import CommandClusters, CurrentGrid
 from koalapy.runtime.grid_changes import GridChanges, GridParts
 
 BEFORE = """
@@ -157,8 +156,8 @@ def test_a_change_that_is_not_committed_changes_nothing(
     assert [tuple(map(type, each)) for each in play.commits] == events
     assert sorted(play.grid.file.clusters) == ["delft", "vu"]
     assert play.grid.file.clusters["delft"].backlog is None
-    assert command_clusters.load(tmp_path).added == {}
-    assert command_clusters.load(tmp_path).draining == ()
+    assert current_grid.load_commanded(tmp_path).added == {}
+    assert current_grid.load_commanded(tmp_path).draining == ()
     assert not any(each.draining for _, settings in play.adopted[-1:] for each in settings.clusters)
     assert play.links == []
 
@@ -194,7 +193,7 @@ def test_a_change_that_is_committed_late_is_in_force_then(
     assert play.links == []
     play.store_works()
     assert sorted(play.grid.file.clusters) == clusters
-    assert sorted(play.changes.added) == sorted(command_clusters.load(tmp_path).added) == added
+    assert sorted(play.changes.added) == sorted(current_grid.load_commanded(tmp_path).added) == added
     assert play.links == links
     assert [type(each) for events in play.commits for each in events].count(ClusterLeft) == ("vu" not in clusters)
 

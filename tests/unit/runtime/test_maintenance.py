@@ -28,7 +28,6 @@ from koalapy.model.errors import KoalaError, Reason, RequestError, TransientErro
 from koalapy.model.events import ClusterLeft
 from koalapy.model.identity import JobId, Tag
 from koalapy.model.job import Job
-from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Duration, Instant
@@ -39,6 +38,7 @@ from koalapy.runtime.maintenance.cron import WallClock
 from koalapy.runtime.maintenance.runner import Runner
 from koalapy.runtime.maintenance.task import Koalad, Outcome
 from koalapy.runtime.unknown import Survey, UnknownTag
+from koalapy.store.contract import MaintenanceRun
 from koalapy.store.open import FILE_NAME, open_store
 
 AMSTERDAM = ZoneInfo("Europe/Amsterdam")

@@ -26,7 +26,6 @@ from koalapy.model.events import AttemptForgotten, ClusterConnected, Event, Prun
 from koalapy.model.history import History
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job, Outcome
-from koalapy.model.maintenance import MaintenanceRun
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import AttemptState, Ending, JobState
@@ -36,8 +35,7 @@ from koalapy.policies.queueing import fpfs
 from koalapy.runtime.maintenance import tasks
 from koalapy.runtime.maintenance.task import Koalad
 from koalapy.scheduler.schedule import Policies
-from koalapy.store.contract import Store
-from koalapy.store.errors import StoreFull
+from koalapy.store.contract import MaintenanceRun, Store, StoreFull
 from koalapy.store.open import FILE_NAME, open_store
 
 HERE = Path(__file__).parent

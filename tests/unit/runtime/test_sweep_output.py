@@ -23,16 +23,16 @@ from koalapy.model.request import Request
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
+from koalapy.runtime.collecting import sweep_collect as module
+from koalapy.runtime.collecting import sweep_collect as paging
 from koalapy.runtime.collecting.cluster_queues import Steps
 from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.collector import Collector
-from koalapy.runtime.collecting.sweep import collect as module
-from koalapy.runtime.collecting.sweep import pages as paging
-from koalapy.runtime.collecting.sweep.collect import SweepCollection
-from koalapy.runtime.open_regular import open_regular
+from koalapy.runtime.collecting.sweep_collect import SweepCollection
+from koalapy.runtime.parameters import open_regular
 from koalapy.runtime.session.exchange import RefusedError
 from koalapy.runtime.staging.transfers import Transfer
-from koalapy.store.errors import StoreError
+from koalapy.store.contract import StoreError
 
 SWEEP = JobId(7)
 T = TypeVar("T")

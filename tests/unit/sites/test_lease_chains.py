@@ -33,9 +33,9 @@ from koalapy.model.lease import Borrow, Delegation, Lend
 from koalapy.model.neighbour import Relation
 from koalapy.model.states import JobState, LeaseState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
+from koalapy.policies.delegation import SitePolicies
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
-from koalapy.policies.sites import SitePolicies
 from koalapy.scheduler.schedule import Policies
 from koalapy.sites.requests import ANSWER_WITHIN
 

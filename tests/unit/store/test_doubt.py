@@ -17,7 +17,7 @@ from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.store.backend import Backend
-from koalapy.store.errors import StoreError, StoreLocked
+from koalapy.store.contract import StoreError, StoreLocked
 from koalapy.store.postgresql import PostgresqlServer
 from koalapy.store.sql import SqlStore
 from koalapy.store.sqlite import SqliteFile

@@ -21,8 +21,7 @@ from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
-from koalapy.store.contract import Store
-from koalapy.store.errors import StoreError, StoreLocked, StoreUnreadable
+from koalapy.store.contract import Store, StoreError, StoreLocked, StoreUnreadable
 from koalapy.store.open import open_store
 from koalapy.store.postgresql import PostgresqlServer
 

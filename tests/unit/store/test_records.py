@@ -16,7 +16,7 @@ from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.store import records
-from koalapy.store.errors import StoreConflict, StoreUnreadable
+from koalapy.store.contract import StoreConflict, StoreUnreadable
 
 TEXTS = st.text(max_size=8) | st.binary(max_size=8).map(lambda octets: octets.decode("utf-8", "surrogateescape"))
 

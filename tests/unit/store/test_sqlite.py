@@ -27,12 +27,10 @@ from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
-from koalapy.store.contract import Store
-from koalapy.store.errors import StoreError, StoreFull, StoreLocked, StoreUnreadable
-from koalapy.store.filesystems import is_network, kind_of, refuse_network
+from koalapy.store.contract import Store, StoreError, StoreFull, StoreLocked, StoreUnreadable
 from koalapy.store.open import FILE_NAME, open_store
 from koalapy.store.sql import SqlStore
-from koalapy.store.sqlite import SqliteFile, engine_of
+from koalapy.store.sqlite import SqliteFile, engine_of, is_network, kind_of, refuse_network
 
 WISH = ComponentRequest(processors=2, executable="./a.out", arguments=("x" * 2000,))
 

@@ -18,8 +18,7 @@ from koalapy.model.parameters import ParameterResult, ResultBatch
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.units import Instant
-from koalapy.store.contract import Store
-from koalapy.store.errors import StoreConflict
+from koalapy.store.contract import Store, StoreConflict
 from koalapy.store.memory import MemoryStore
 from koalapy.store.open import open_store
 

@@ -23,7 +23,7 @@ from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 from koalapy.store import schema, upgrade
-from koalapy.store.errors import StoreUnreadable
+from koalapy.store.contract import StoreUnreadable
 from koalapy.store.open import FILE_NAME, open_store
 from koalapy.store.sqlite import WRITES, engine_of
 from koalapy.store.upgrade import MIGRATIONS, migrate

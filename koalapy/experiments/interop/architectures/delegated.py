@@ -7,7 +7,7 @@ from koalapy.common.registry import load
 from koalapy.experiments.interop.architectures.simulation import Simulation
 from koalapy.experiments.interop.site_manager import messages
 from koalapy.experiments.interop.site_manager.manager import SiteManager
-from koalapy.experiments.interop.site_manager.network import SiteSettings
+from koalapy.experiments.interop.site_manager.site import SiteSettings
 from koalapy.experiments.interop.streams import GridJob
 from koalapy.experiments.interop.tally import Kind
 from koalapy.model.units import Duration, Instant

@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from koalapy.experiments.interop.site_manager import leases, reports
+from koalapy.experiments.interop.site_manager import leases
 from koalapy.experiments.interop.site_manager.messages import DelegateRequest, FreeReported, RequestRejected
-from koalapy.experiments.interop.site_manager.site import Phase, RequestState, Site
+from koalapy.experiments.interop.site_manager.site import Phase, RequestState, Site, on_free_reported
 from koalapy.model.units import Instant
 from koalapy.sites.targets import first_target
 
@@ -39,7 +39,7 @@ def pass_on(site: Site, state: RequestState) -> None:
 
 def on_request_rejected(site: Site, now: Instant, event: RequestRejected) -> None:
     """Ask the next target (section 4.3, step 2 again); without one, a request of this site waits."""
-    reports.on_free_reported(site, now, FreeReported(event.sender, event.processors))
+    on_free_reported(site, now, FreeReported(event.sender, event.processors))
     state = site.requests.get(event.id)
     if state is None or state.target != event.sender or not state.awaits_answer:
         return

@@ -1,6 +1,5 @@
 """Leases: processors along a chain of sites, from the source, where they are, to the sink, where they are used."""
 
-from koalapy.experiments.interop.site_manager import reports
 from koalapy.experiments.interop.site_manager.messages import (
     AcceptLease,
     CancelRequest,
@@ -14,7 +13,7 @@ from koalapy.experiments.interop.site_manager.messages import (
     RequestCancelled,
     ReturnLease,
 )
-from koalapy.experiments.interop.site_manager.site import Phase, RequestState, Site
+from koalapy.experiments.interop.site_manager.site import Phase, RequestState, Site, free_through
 from koalapy.model.units import Instant
 
 
@@ -96,7 +95,7 @@ def reject(site: Site, state: RequestState) -> None:
     """End a request that cannot be served here, and reject it if a neighbour delegated it."""
     site.forget(state)
     if state.sender is not None:
-        free = reports.free_through(site, state.sender)
+        free = free_through(site, state.sender)
         site.commands.append(RejectRequest(state.sender, state.request.id, free))
 
 

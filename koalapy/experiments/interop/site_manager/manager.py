@@ -6,10 +6,8 @@ It never blocks, reads no clock and draws no random number.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from koalapy.experiments.interop.site_manager import delegation, leases, matchmaking, messages, reports
-from koalapy.experiments.interop.site_manager.network import SiteSettings
-from koalapy.experiments.interop.site_manager.site import Site
-from koalapy.experiments.interop.site_manager.usage import Usage
+from koalapy.experiments.interop.site_manager import delegation, leases, matchmaking, messages
+from koalapy.experiments.interop.site_manager.site import Site, SiteSettings, Usage, on_free_reported
 from koalapy.model.units import Duration, Instant
 from koalapy.policies.delegation import DelegationPolicy, TargetPolicy
 
@@ -96,6 +94,6 @@ _HANDLERS: Mapping[type, Callable[[Site, Instant, Any], None]] = {
     messages.LeaseAccepted: leases.on_lease_accepted,
     messages.LeaseReturned: leases.on_lease_returned,
     messages.RequestCancelled: leases.on_request_cancelled,
-    messages.FreeReported: reports.on_free_reported,
+    messages.FreeReported: on_free_reported,
     messages.ProcessorsChanged: _on_processors_changed,
 }

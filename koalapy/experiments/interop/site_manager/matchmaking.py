@@ -3,7 +3,7 @@
 Requests come from its job managers, or from neighbours that delegate them; both wait in one queue.
 """
 
-from koalapy.experiments.interop.site_manager import delegation, leases, reports
+from koalapy.experiments.interop.site_manager import delegation, leases
 from koalapy.experiments.interop.site_manager.messages import (
     Lease,
     RejectRequest,
@@ -11,7 +11,7 @@ from koalapy.experiments.interop.site_manager.messages import (
     RequestSubmitted,
     ResourceRequest,
 )
-from koalapy.experiments.interop.site_manager.site import Phase, RequestState, Site
+from koalapy.experiments.interop.site_manager.site import Phase, RequestState, Site, free_through, report_free
 from koalapy.model.units import Instant
 
 
@@ -34,7 +34,7 @@ def cycle(site: Site, now: Instant) -> None:
     for state in list(site.delegated_here.values()):
         site.dequeue(state)
         delegation.pass_on(site, state)
-    reports.report_free(site)
+    report_free(site)
 
 
 def _may_be_passed(site: Site, state: RequestState) -> bool:
@@ -71,7 +71,7 @@ def on_request_delegated(site: Site, now: Instant, event: RequestDelegated) -> N
     """
     request = event.request
     if _is_known(site, now, request):
-        site.commands.append(RejectRequest(event.sender, request.id, reports.free_through(site, event.sender)))
+        site.commands.append(RejectRequest(event.sender, request.id, free_through(site, event.sender)))
         return
     site.known_rounds[request.id, request.round] = now
     state = site.add_request(request, event.sender)

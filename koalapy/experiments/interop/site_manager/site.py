@@ -1,18 +1,76 @@
-"""A site as its manager sees it: its processors, and the state of each request. All state of the manager is here."""
+"""A site as its manager sees it: its processors, and the state of each request. All state of the manager is here.
+
+Neighbours report their free processors to each other, which orders the targets of delegation (SC'07, section 4.4). One
+site serves a request. A site therefore reports the most that one site can give through it, without the way back. A
+child gets reports of the sites below, beside and above; all others get reports of the sites below. A report may be out
+of date by one matchmaking cycle per link.
+"""
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from koalapy.experiments.interop.site_manager.messages import Command, Lease, RequestId, ResourceRequest
-from koalapy.experiments.interop.site_manager.network import SiteSettings
-from koalapy.experiments.interop.site_manager.usage import Usage
+from koalapy.experiments.interop.site_manager.messages import (
+    Command,
+    FreeReported,
+    Lease,
+    ReportFree,
+    RequestId,
+    ResourceRequest,
+)
 from koalapy.model.neighbour import Relation
-from koalapy.model.units import Instant
+from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 from koalapy.policies.delegation import DelegationPolicy, TargetPolicy, WaitingRequest
+
+
+class Usage:
+    """The processor time of this site's users, and of each neighbour's link, in processor-microseconds.
+
+    `by_user`: of this site's users, on any site's processors. `lent`, `borrowed`: over each neighbour's link.
+    """
+
+    def __init__(self) -> None:
+        self.by_user: Counter[str] = Counter()
+        self.lent: Counter[str] = Counter()
+        self.borrowed: Counter[str] = Counter()
+
+    def charge(
+        self, user: str, sender: str | None, target: str | None, processors: int, since: Instant, now: Instant
+    ) -> None:
+        """Charge for a lease that has ended, whether it was used or not (section 4.3, on cancelling)."""
+        amount = processors * (now - since)
+        if sender is None:
+            self.by_user[user] += amount
+        else:
+            self.lent[sender] += amount
+        if target is not None:
+            self.borrowed[target] += amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteSettings:
+    """The settings of one site.
+
+    `threshold`: the load above which requests are delegated; 1.0 means all of the site's processors.
+    `delegation_interval`, `matchmaking_interval`: the time between two cycles of each kind. `dttl`: how many links a
+    request of this site may pass, if its user does not ask for fewer. `remember_for`: how long a request is remembered,
+    and not accepted again in the same round. `max_passes`: matchmaking cycles in which others may pass a request that
+    does not fit. `reports`: whether neighbours report their free processors to each other.
+    """
+
+    name: str
+    processors: int = 0  # none: the site is administrative
+    neighbours: Mapping[str, Relation] = field(default_factory=dict)
+    threshold: float = 1.0
+    delegation_interval: Duration = MINUTE
+    matchmaking_interval: Duration = Duration(5 * MINUTE)
+    dttl: int = 4
+    max_passes: int = 48
+    remember_for: Duration = HOUR
+    reports: bool = True
 
 
 class Phase(StrEnum):
@@ -198,3 +256,33 @@ def _reachable_through(settings: SiteSettings, name: str) -> tuple[str, ...]:
     relations = settings.neighbours
     up = relations[name] is Relation.CHILD
     return tuple(each for each in relations if each != name and (up or relations[each] is Relation.CHILD))
+
+
+def on_free_reported(site: Site, now: Instant, event: FreeReported) -> None:
+    """Note a neighbour's report."""
+    if not site.settings.reports:
+        return
+    if event.sender in site.settings.neighbours and site.reported.get(event.sender) != event.processors:
+        site.reported[event.sender] = event.processors
+        site.match_needed |= site.connects  # to report it to others
+
+
+def report_free(site: Site) -> None:
+    """Report to each neighbour whose last report is no longer correct."""
+    if not site.settings.reports:
+        return
+    for name in site.settings.neighbours:
+        free = free_through(site, name)
+        if site.last_reported.get(name) != free:
+            site.last_reported[name] = free
+            site.commands.append(ReportFree(name, free))
+
+
+def free_through(site: Site, name: str) -> int:
+    """Return the most processors that one site, this one or one behind it, could give to the neighbour."""
+    most, reported = site.available, site.reported
+    for each in site.reachable_through.get(name, ()):
+        free = reported.get(each, 0)
+        if free > most:
+            most = free
+    return most

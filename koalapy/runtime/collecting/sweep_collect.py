@@ -3,19 +3,19 @@
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.errors import KoalaError
-from koalapy.model.identity import InstanceId
+from koalapy.model.identity import AttemptId, InstanceId
 from koalapy.model.parameters import ParameterResult, ResultBatch
 from koalapy.model.request import Request
 from koalapy.runtime.collecting.cluster_queues import Steps
 from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.plan import Item
-from koalapy.runtime.collecting.sweep.names import Names, Wanted
-from koalapy.runtime.collecting.sweep.pages import Marked, Page, pages
-from koalapy.runtime.collecting.sweep.plan import asked, is_wild, plan
-from koalapy.runtime.collecting.sweep.totals import Tally
+from koalapy.runtime.collecting.sweep_names import Names, Wanted
+from koalapy.runtime.collecting.sweep_plan import asked, is_wild, plan
+from koalapy.runtime.collecting.sweep_totals import Tally
 from koalapy.runtime.collecting.transfer import Mover, Source
 from koalapy.runtime.collecting.write_output import OutputDirectories, file_errors_translated
 from koalapy.runtime.staging.transfers import Transfer
@@ -27,6 +27,14 @@ _OF_ITS_CLUSTER = ("no_such_cluster", "bad_listing")
 _PASSING = ("transient", "cluster")
 
 Batches = Callable[[], Iterable[ResultBatch]]
+PAGE = 2_000  # parameters of one attempt
+_HELD = 20_000  # results of all attempts together; beyond this the largest page is yielded
+
+
+class Page(NamedTuple):
+    cluster: str
+    attempt: AttemptId
+    results: tuple[ParameterResult, ...]
 
 
 class SweepCollection:
@@ -169,3 +177,41 @@ def _requests(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
         size, wild = size + name, wild + is_one
     if some:
         yield some
+
+
+class Marked:
+    """A set of numbers from 1 to `most`, with one bit for each."""
+
+    def __init__(self, most: int) -> None:
+        self._bits = bytearray(most // 8 + 1)
+        self.count = 0
+
+    def __contains__(self, number: int) -> bool:
+        return bool(self._bits[number >> 3] >> (number & 7) & 1)
+
+    def mark(self, number: int) -> None:
+        self.count += number not in self
+        self._bits[number >> 3] |= 1 << (number & 7)
+
+
+def pages(batches: Iterable[ResultBatch]) -> Iterator[Page]:
+    """Yield every result once, in pages of one attempt each. Launchers report in turn, a few results at a time."""
+    held: dict[tuple[str, AttemptId], list[ParameterResult]] = {}
+    count = 0
+    for batch in batches:
+        key = batch.cluster, batch.attempt
+        there = held.setdefault(key, [])
+        there += batch.results
+        count += len(batch.results)
+        while len(there) >= PAGE:
+            yield Page(*key, tuple(there[:PAGE]))
+            del there[:PAGE]
+            count -= PAGE
+        if count >= _HELD:
+            fullest = max(held, key=lambda each: len(held[each]))
+            results = held.pop(fullest)
+            count -= len(results)
+            yield Page(*fullest, tuple(results))
+    for key, results in held.items():
+        if results:
+            yield Page(*key, tuple(results))

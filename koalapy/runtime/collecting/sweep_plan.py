@@ -9,7 +9,7 @@ from koalapy_adapters.trees import FILE, REFUSED, Found, is_inside, is_pattern, 
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import AttemptId
 from koalapy.runtime.collecting.plan import Item
-from koalapy.runtime.collecting.sweep.names import Wanted
+from koalapy.runtime.collecting.sweep_names import Wanted
 
 _WILD = "*?["
 

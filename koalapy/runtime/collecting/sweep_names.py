@@ -9,8 +9,8 @@ from typing import NamedTuple
 from koalapy_adapters.launcher.space import Compiled
 from koalapy_adapters.trees import is_pattern, native
 
+from koalapy.languages.parameters import filled
 from koalapy.languages.stageout import PLACES
-from koalapy.languages.templates import filled
 from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import RequestError
 from koalapy.model.request import Request
