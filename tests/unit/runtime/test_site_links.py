@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -20,9 +21,12 @@ from OpenSSL import SSL
 from site_ends import LOOPBACK, Proxy, Site, until
 
 from koalapy.link.site_messages import SITE_PROTOCOL, SiteHello, SiteMessage, site_to_json
+from koalapy.model.change import Change
 from koalapy.model.errors import RequestError, TransientError
+from koalapy.model.lease import Asked, LentLease, Origin, Wanted
 from koalapy.model.neighbour import Relation
-from koalapy.model.units import Duration
+from koalapy.model.states import LeaseState
+from koalapy.model.units import HOUR, Duration, Instant
 from koalapy.runtime.sites import listener, upgrade
 from koalapy.runtime.sites.certificate import Identity, certified, make_identity, pin_of, read_identity, write_identity
 from koalapy.runtime.sites.streams import Measured
@@ -31,6 +35,7 @@ from koalapy.runtime.uplink.link import Relay
 from koalapy.sites import neighbours
 
 Make = Callable[..., Site]
+WANT = Wanted(processors=4, walltime=HOUR)
 
 
 @pytest.fixture
@@ -173,7 +178,13 @@ def test_a_stream_to_a_lease_that_is_over_is_reset_at_both_ends(make: Make) -> N
     stream = two.links.open_lease("delft", 3)
     until(lambda: frames)
     assert not stream.is_over
-    one.change_idle()  # a commit with the record of lyon, which has no lease
+    lease = LentLease(
+        neighbour="lyon", number=3, processors=4, state=LeaseState.BOUND, asked_at=Instant(5),
+        asked=Asked(origin=Origin("lyon", 7, 1), want=WANT, dttl=0, answer_by=Instant(9)),
+    )  # fmt: skip
+    one.links.committed(Change(leases=(lease, replace(lease, number=4, state=LeaseState.GONE))))
+    assert not stream.is_over
+    one.links.committed(Change(leases=(replace(lease, state=LeaseState.GONE),)))
     until(lambda: stream.is_over, 10)
     reset = until(lambda: [each for each in frames if isinstance(each, StreamReset)], 10)
     assert (reset[0].tag, reset[0].code) == ("k", "lease_over")
