@@ -6,6 +6,7 @@ from dataclasses import replace
 from koalapy.engine import Engine
 from koalapy.model.errors import RequestError
 from koalapy.model.events import PilotCloseRequested
+from koalapy.model.identity import JobId
 from koalapy.model.lease import holds_lease
 from koalapy.model.pilot import SHORTEST_WALLTIME, job_of_pilot, pilot_request
 from koalapy.model.request import ComponentRequest, Isolate, PilotTerms
@@ -74,7 +75,7 @@ class Pilots:
         terms = self._isolated(terms, name)
         if isolate is not None:
             terms = replace(terms, isolate=isolate)
-        return PilotView(self._service.job(self._service.submit(pilot_request(component, terms), self._owner, key)))
+        return self._view(self._service.submit(pilot_request(component, terms), self._owner, key))
 
     def close(self, name: str, drain: bool, force: bool) -> PilotView:
         """Begin to end a pilot. `drain`: place nothing there any more, and end it when nothing is left there.
@@ -87,11 +88,16 @@ class Pilots:
             self._changes.drain(name, True)
         else:
             self._service.do(PilotCloseRequested(pilot=found.job.id, force=force))
-        after = next((each for each in self.all(ended=True) if each.name == name), found)
+        after = self._view(found.job.id)
         if after.pilot is not None and after.pilot.state.is_cluster and not drain:
             message = f"{name} cannot be closed because of {after.left}. Nothing was changed."
             raise RequestError("pilot_in_use", message, "`--drain` waits until nothing is left, `--force` gives it up.")
         return after
+
+    def _view(self, job: JobId) -> PilotView:
+        """Return a pilot, also one that is over. Raises KoalaError."""
+        found = next((each for each in self._loop.ask(pilots) if each.job.id == job), None)
+        return found or PilotView(self._service.job(job))
 
 
 def _refuse_useless(engine: Engine, now: Instant, component: ComponentRequest) -> None:
