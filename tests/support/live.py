@@ -65,6 +65,7 @@ class Koala:
         self.root, self.work = root, root / "work"
         self.work.mkdir(parents=True)
         self.grid_file = root / "grid.yaml"
+        self._shared = {root}
         self.write_grid({"grid": "live", "clusters": clusters or embedded(root), **settings})
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "KOALA_"))},
@@ -74,6 +75,8 @@ class Koala:
         }
 
     def write_grid(self, grid: Document) -> None:
+        """Write the grid file. Its clusters may lie outside `root`, and be another grid's too."""
+        self._shared |= {Path(each["shared"]) for each in grid["clusters"].values() if "shared" in each}
         self.grid_file.write_text(yaml.safe_dump(grid, sort_keys=False))
 
     def __call__(self, *arguments: object, cwd: Path | None = None, **environment: str) -> Answer:
@@ -161,7 +164,8 @@ class Koala:
         try:
             answer = self("down", "--cancel")
             assert answer.status in (0, 3), answer
-            end_queues(self.root)
+            for each in self._shared:
+                end_queues(each)
             self.until(lambda: not self.processes())
         finally:
             for process in left:

@@ -139,11 +139,13 @@ def _be_koala(call: int, out: int, err: int) -> None:
     for stream, number in ((out, 1), (err, 2)):
         os.dup2(stream, number)
         os.close(stream)
+    imported_from = os.environ.get("PYTHONPATH")
     os.environ.clear()
     os.environ.update(wanted["environment"])
     os.chdir(wanted["cwd"])
     sys.path[0], sys.argv[1:] = wanted["cwd"], wanted["arguments"]
-    importlib.import_module("koalapy.client.daemon").__dict__["subprocess"] = ForksKoalad
+    if os.environ.get("PYTHONPATH") == imported_from:  # else koalad is to be another koalapy's
+        importlib.import_module("koalapy.client.daemon").__dict__["subprocess"] = ForksKoalad
     try:
         runpy.run_module(KOALA, run_name="__main__", alter_sys=True)
     except SystemExit as end:
