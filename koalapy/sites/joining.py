@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.commands import GridHint, JoinCluster, LeaveCluster
-from koalapy.model.lease import Borrow, BorrowedLease, Lease, LeasedCluster, is_held, lease_network, lease_of_cluster
+from koalapy.model.lease import Borrow, BorrowedLease, Lease, LeasedCluster, lease_network, lease_of_cluster
 
 
 def step(core: Core) -> None:
     """Let leases join and leave the grid. A hint is given once: it is tried again until it is carried out."""
     before, there = core.leases.hinted, core.information.clusters
-    joined = [name for name in there if is_held(name) and lease_of_cluster(name) is not None]
+    joined = [name for name in core.information.held if lease_of_cluster(name) is not None]
     if not (core.leases.borrowed or joined or before):
         return
     wanted = _clusters(core.leases.borrowed.values(), core.settings.borrow)
