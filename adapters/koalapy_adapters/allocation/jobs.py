@@ -115,7 +115,7 @@ class Queue:
         if job.per_node:
             room = sum(1 for size in sizes if size >= job.per_node) * job.per_node
         if job.processors > room:
-            return "too_many_processors", "larger than the %d processors of the queue" % room
+            return "too_many_processors", "it asks for %d processors, and the queue has %d" % (job.processors, room)
         if self.ends_at is not None and now + job.walltime_s > self.ends_at:
             return "allocation_too_short", "the allocation ends in %d s, before the job's walltime of %d s" % (
                 max(0, self.ends_at - now),

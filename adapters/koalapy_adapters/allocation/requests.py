@@ -88,7 +88,9 @@ def _submit(queue: jobs.Queue, directory: str, request: Json, now: float) -> Ans
         advice = "Ask for a shorter walltime, or start another allocation."
         raise ClusterError(code, "The job does not fit into the allocation: %s." % why, advice)
     if code:
-        raise RequestError(code, "The job is %s." % why, "Ask for fewer processors, or use a larger one.")
+        raise RequestError(
+            code, "The job can never start here: %s." % why, "Ask for fewer processors, or use a larger one."
+        )
     return {"id": view(directory, queue.add(job))["id"]}, []
 
 

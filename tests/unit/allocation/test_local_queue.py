@@ -449,7 +449,7 @@ def test_a_job_is_found_by_its_tag_long_after_it_left(queue: Queue, await_that: 
 
 
 def test_more_than_there_are_slots_is_refused(queue: Queue) -> None:
-    with pytest.raises(errors.RequestError, match="larger than the 4 processors") as caught:
+    with pytest.raises(errors.RequestError, match="it asks for 5 processors, and the queue has 4") as caught:
         queue.submit("true", 5)
     assert caught.value.code == "too_many_processors"
     assert queue.capacity().pending == []

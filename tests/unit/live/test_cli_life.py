@@ -226,7 +226,7 @@ def test_a_place_below_one_that_others_may_write_is_refused(small: Any, what: st
     above.chmod(0o777)
     for command in (("up",), ("doctor",)):
         small(*command).refused(1, f"{above} belongs to ", f"Enter `chmod go-w {above}`")
-    assert not small.processes()
+    small.until(lambda: not small.processes())
     above.chmod(0o755)
     assert small("up").status == 0
 
@@ -256,7 +256,7 @@ def test_a_directory_that_cannot_be_made_is_reported(small: Any) -> None:
 def test_a_runtime_directory_with_a_long_name_is_reported(small: Any) -> None:
     long = small.root / ("x" * 100)
     small("up", XDG_RUNTIME_DIR=str(long)).refused(1, "is too long for a Unix socket.", "XDG_RUNTIME_DIR")
-    assert not small.processes()
+    small.until(lambda: not small.processes())
 
 
 def test_a_damaged_store_is_reported(small: Any) -> None:
@@ -315,7 +315,7 @@ BAD_GRIDS: dict[str, tuple[bytes, tuple[str, ...]]] = {
 def test_a_bad_grid_file_is_refused_with_its_place(small: Any, text: bytes, words: tuple[str, ...]) -> None:
     small.grid_file.write_bytes(text)
     small("up").refused(2, str(small.grid_file), *words)
-    assert not small.processes()
+    small.until(lambda: not small.processes())
 
 
 def test_a_bad_grid_file_is_found_without_koalad(small: Any) -> None:

@@ -201,7 +201,7 @@ def test_nothing_of_an_isolated_lease_stays_on_the_node(pair: Pair, forced: bool
     name = os.urandom(8).hex()
     job, gate = pair.holding(f"echo kept > /tmp/{name};")
     made = {found.parent for found in Path("/tmp").glob(f"koala-*/**/{name}")}
-    addresses = [json.loads(each.read_text()) for each in pair.lyon.root.glob("shared/**/server.json")]
+    addresses = [json.loads(each.read_text()) for each in pair.lyon.root.glob("shared/**/allocations/**/server.json")]
     made |= {Path(each["socket"]).parent for each in addresses}
     assert len(made) >= 2, "of the program, and of the queue"
     if forced:
