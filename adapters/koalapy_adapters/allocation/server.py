@@ -26,6 +26,7 @@ Json = Dict[str, Any]
 
 IDLE_S = 600.0  # without a job and a request, after which the server leaves; the next request starts one
 _ALONE_S = 2.0  # the same, in a machine's own queue, once the last KCM has left
+_UNWATCHED_S = 10.0  # the same there, as long as no KCM has asked for news: some commands only look at the queue
 _LIFE_S = 10.0  # between two signs of life
 _MUCH = 4 << 20  # bytes of a request
 _PASSED_OVER = 100000  # numbers that may have been given to jobs that a damaged journal does not show
@@ -54,7 +55,7 @@ class Server:
         self._watchers: List["_Client"] = []  # which are sent a byte when jobs have ended
         self._life_at = self._forget_at = 0.0
         self._used_at = time.monotonic()
-        self._idle_s = IDLE_S
+        self._idle_s = _UNWATCHED_S if own else IDLE_S
         self._sleep = clock.SleepWatch()
         self._stopping = False
 
