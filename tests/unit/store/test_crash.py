@@ -25,6 +25,7 @@ from pathlib import Path
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import ForgetAttempt
+from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Counters, Job
 from koalapy.model.request import ComponentRequest, Request
@@ -58,7 +59,7 @@ def change(turn):
     return Change(
         jobs=(*(job(number, turn) for number in ids), job(1, turn)),
         counters=Counters(ids[-1] + 1, turn),
-        history=tuple(History(job=JobId(number), at=Instant(turn), kind="work_submitted") for number in ids),
+        history=tuple(History(job=JobId(number), at=Instant(turn), kind=HistoryKind.WORK_SUBMITTED) for number in ids),
         sent=(OutboxEntry(turn, ForgetAttempt(cluster="vu", attempt=attempt)),),
         confirmed=(turn - 1,),
         attempts=(pending_cancel(attempt, turn), replace(pending_cancel(last, turn), state=AttemptState.CLEANED_UP)),
