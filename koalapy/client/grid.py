@@ -444,8 +444,7 @@ class Grid:
     def admission(self, states: Sequence[str] = ()) -> RunnersAnswer:
         """List CS-Runners, with the forecast that admission uses: schema koala.runners/1."""
         return cast(
-            "RunnersAnswer",
-            self._calls.call("GET", "/v1/runners", params=[("state", state) for state in states]),
+            "RunnersAnswer", self._calls.call("GET", "/v1/runners", params=[("state", state) for state in states])
         )
 
     def results(self, sweep: int, *, failed: bool = False) -> Iterator[Result]:
@@ -606,10 +605,7 @@ class Grid:
     def check_site(self, neighbour: str, *, size: int = 16 << 20) -> SiteCheckAnswer:
         """Send this many bytes to a connected neighbour, and measure the link: schema koala.site_check/1."""
         path = f"/v1/sites/neighbours/{quote(neighbour, safe='')}/check"
-        return cast(
-            "SiteCheckAnswer",
-            self._calls.call("POST", path, params={"size": size}, wait_s=_COUNT_S),
-        )
+        return cast("SiteCheckAnswer", self._calls.call("POST", path, params={"size": size}, wait_s=_COUNT_S))
 
     def rotate_site(self) -> LinesAnswer:
         """Replace this site's key. Returns the line that each neighbour has to join: schema koala.site_lines/1."""

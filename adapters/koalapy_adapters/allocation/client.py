@@ -80,7 +80,8 @@ class Client:
                 found += self._ask(directory, {"do": "status", "ids": ids})["jobs"]
             else:
                 wanted = set(map(requests.number_of, ids))
-                found += [_over(directory, job) for number, job in journal.read(directory).items() if number in wanted]
+                known = [job for number, job in journal.read(directory).items() if number in wanted]
+                found += [_over(directory, job) for job in known if self._is_over(job)]
         return {"jobs": found}
 
     def _cancel(self, words: List[str]) -> Json:
@@ -109,8 +110,15 @@ class Client:
         for directory in self._directories():
             named = [job for job in journal.read(directory).values() if job.name == words[0]]
             if named and (directory == current or not self._is_served(directory)):
-                return {"jobs": [_over(directory, max(named))]}
+                newest = max(named)
+                if not self._is_over(newest):
+                    raise _elsewhere("The job is in %s, which has no server now." % directory)
+                return {"jobs": [_over(directory, newest)]}
         return {"jobs": []}
+
+    def _is_over(self, job: jobs.Job) -> bool:
+        """Return whether a job of a queue without a server is over. In a machine's own queue it may go on without."""
+        return self._slots is None or job.state == jobs.ENDED
 
     def _by_directory(self, batch_ids: Sequence[str]) -> Dict[str, List[str]]:
         """The ids by their queue, without those of queues elsewhere: whoever wrote these could have made the queue."""
@@ -168,11 +176,7 @@ class Client:
             if address is not None and address.lives and _connected(address.socket) is not None:
                 return
             if address is not None and not address.is_here and not journal.is_silent(directory, time.time(), _SILENT_S):
-                raise ClusterError(
-                    "queue_elsewhere",
-                    "The queue is served on %s, and this is %s." % (address.host, os.uname().nodename),
-                    "Let `connect:` always lead to the same host, or end that server.",
-                )
+                raise _elsewhere("The queue is served on %s, and this is %s." % (address.host, os.uname().nodename))
             _start_server(directory, self._command, self._environment, self._slots)
 
 
@@ -283,6 +287,10 @@ def _current(place: str, environment: Mapping[str, str], slots: Optional[int]) -
     """The directory of the queue that takes jobs. Raises ClusterError outside of an allocation."""
     found = surroundings.find(environment) if slots is None else surroundings.own_queue()
     return os.path.join(place, found.name)
+
+
+def _elsewhere(message: str) -> ClusterError:
+    return ClusterError("queue_elsewhere", message, "Let `connect:` always lead to the same host, or end that server.")
 
 
 def _over(directory: str, job: jobs.Job) -> Json:

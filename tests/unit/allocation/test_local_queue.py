@@ -18,6 +18,7 @@ from koalapy_adapters import errors
 from koalapy_adapters.batch import local
 from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Capacity, Dialect, JobStatus
 from koalapy_adapters.errors import Result
+from koalapy_adapters.host.descendants import descendants as descendants_of
 from programs import need
 
 Await = Callable[..., Any]
@@ -93,6 +94,27 @@ def queue(tmp_path: Path, pushed: Path, processes: Callable[[bytes], list[int]])
 def ended(queue: Queue, batch_id: str, await_that: Await) -> JobStatus:
     await_that(lambda: queue.status(batch_id).state == "ended")
     return queue.status(batch_id)
+
+
+def test_a_job_on_another_host_is_not_over_because_its_server_was_killed(queue: Queue, await_that: Await) -> None:
+    """It goes on there with its keeper, so only its end is reported; and it is not submitted a second time."""
+    running, over = queue.submit("sleep 600"), queue.submit("exit 3")
+    assert ended(queue, over, await_that).exit_status == 3
+    await_that(lambda: queue.status(running).state == "running")
+    os.kill(server := queue.server(), signal.SIGKILL)
+    await_that(lambda: not Path(f"/proc/{server}").exists())
+    elsewhere = queue.files.rename(queue.files.with_name("local-elsewhere"))
+    address = json.loads((elsewhere / "server.json").read_text())
+    (elsewhere / "server.json").write_text(json.dumps({**address, "host": "elsewhere", "boot": "another"}))
+    os.utime(elsewhere / "server.json", (1, 1))
+    ids = [each.replace(str(queue.files), str(elsewhere)) for each in (running, over)]
+    (found,) = local.parse_status(run(local.status_argv(ids))).values()
+    assert (found.batch_id, found.exit_status) == (ids[1], 3)
+    with pytest.raises(errors.ClusterError, match="has no server now"):
+        queue.find(1)
+    assert queue.find(2) == found
+    for pid in descendants_of(int(json.loads((elsewhere / "runs" / "1").read_text().splitlines()[0])[1])):
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_it_is_a_dialect() -> None:
