@@ -319,6 +319,38 @@ def test_a_job_whose_server_was_killed_just_before_its_start_is_started(queue: Q
     assert (queue.directory(2) / "began").read_text() == "\n"
 
 
+_TWO_KEEPERS = """
+import os
+import sys
+
+sys.path.insert(0, sys.argv[1])
+from koalapy_adapters.allocation import jobs, keepers, surroundings
+
+place, outer = sys.argv[2], surroundings.own_machine(1)
+queue = jobs.Queue({outer.hosts[0].name: 1}, None)
+job = queue.add(jobs.Job(
+    id=0, name="k", directory=place, output=os.path.join(place, "out"), processors=1, walltime_s=60, submitted_at=1,
+    command=["/bin/sh", "-c", "echo >>began; sleep 1; exit 3"],
+))
+for _ in range(2):
+    keepers.Keepers(queue, outer, place).start(job)
+for _ in range(2):
+    os.wait()
+"""
+
+
+def test_of_two_keepers_of_one_job_one_runs_it(tmp_path: Path, pushed: Path) -> None:
+    """As when a server was killed while it started the job, and the next one starts it too."""
+    (tmp_path / "runs").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _TWO_KEEPERS, str(pushed), str(tmp_path)],
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "began").read_text() == "\n"
+    assert (tmp_path / "runs/1").read_text().splitlines()[1:] == ["3 0"]
+
+
 def test_a_server_without_work_leaves_and_comes_back(queue: Queue, await_that: Await) -> None:
     batch_id = queue.submit("exit 3")
     assert ended(queue, batch_id, await_that).exit_status == 3
