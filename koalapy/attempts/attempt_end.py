@@ -13,6 +13,9 @@ from koalapy.model.states import AttemptState, Ending
 from koalapy.model.units import Instant
 
 _ON_REQUEST = ("cancelled", "void", "killed")
+_NOTED_AS: dict[AttemptState, HistoryKind] = {
+    state: HistoryKind(f"attempt_{state}") for state in AttemptState if state is not AttemptState.SUBMITTING
+}
 
 
 def update_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str, Any]) -> None:
@@ -27,8 +30,9 @@ def update_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str
             now, attempt.id, attempt.cluster, HistoryKind.ATTEMPT_ALLOCATED, batch_id=attempt.batch_id
         )
     if "state" in different and attempt.state is not AttemptState.ALLOCATED:
-        kind = HistoryKind(f"attempt_{attempt.state}")
-        core.records.note_attempt(now, attempt.id, attempt.cluster, kind, **_known_instants(attempt))
+        core.records.note_attempt(
+            now, attempt.id, attempt.cluster, _NOTED_AS[attempt.state], **_known_instants(attempt)
+        )
     if starts and attempt.started_at is not None:
         core.facts.append(Started(attempt=attempt.id, owner=attempt.owner_kind))
 

@@ -24,16 +24,17 @@ _BEFORE_BARRIER = (_S.SUBMITTING, _S.QUEUED, _S.ALLOCATED)
 
 def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
     """Record the attempt's phase, nodes and instants. A report may repeat known phases, and skip others."""
-    if event.phase is _P.ENDED:
+    ended = event.phase is _P.ENDED
+    if ended:
         core.mark_dirty()
     attempt = core.records.attempt(event.attempt)
     if attempt is None or attempt.state.ended:
         return None
     if event.nodes and not _is_division(attempt.request, event.nodes):
-        if not attempt.cancelling and not attempt.state.released and event.phase is not _P.ENDED:
+        if not attempt.cancelling and not attempt.state.released and not ended:
             return _misdivided(core, now, attempt, event)
         event = replace(event, nodes=())
-    if event.phase is _P.ENDED:
+    if ended:
         return _ended(core, now, attempt, event)
     changes = _progress(now, attempt, event)
     if attempt.cancelling:
