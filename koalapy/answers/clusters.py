@@ -175,13 +175,18 @@ class Prompt(TypedDict):
     """Whether typed text may be shown."""
 
 
-class Question(TypedDict):
-    """A question of a login, in the words of its server."""
+class Asked(TypedDict):
+    """A question to a person, or a notice, which has no prompts, in the words of a login's server."""
 
-    number: int
     title: str
     instructions: str
     prompts: list[Prompt]
+
+
+class Question(Asked):
+    """A question of a login, with its number."""
+
+    number: int
 
 
 class Login(TypedDict):

@@ -1,8 +1,7 @@
 """`koala attach`: the terminal of an interactive job, or its standard input."""
 
 import sys
-from collections.abc import Mapping
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -20,8 +19,10 @@ from koalapy.client.following import RECONNECT_S
 from koalapy.model.errors import RequestError
 from koalapy.model.request import Interactive
 
+if TYPE_CHECKING:
+    from koalapy.answers.jobs import Job
+
 app = typer.Typer()
-Document = Mapping[str, Any]
 
 
 @app.command()
@@ -72,7 +73,7 @@ def follow_attended(attached: AttachedTerminal, kind: str, others: bool, prefix:
     """
     states, ended = StateLines(attached.koalad), False
 
-    def attend(found: Document) -> None:
+    def attend(found: "Job") -> None:
         nonlocal ended
         ended = found["components"][0]["exit_status"] is not None
         if not attached.has_begun:

@@ -1,5 +1,7 @@
 """A person at the terminal of an interactive job, or a pipe at its standard input: attached while its program runs."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import select
@@ -10,9 +12,9 @@ import termios
 import threading
 import time
 import tty
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from koalapy.cli.output import print_message
 from koalapy.client import Grid
@@ -20,6 +22,9 @@ from koalapy.client.calls import NotReachable
 from koalapy.client.terminal import Terminal
 from koalapy.common.lines import Writer
 from koalapy.model.errors import KoalaError, RequestError, TransientError
+
+if TYPE_CHECKING:
+    from koalapy.answers.jobs import Job, TerminalAnswer
 
 FIRST = Writer(0, 0)
 """The process that has the terminal."""
@@ -30,7 +35,6 @@ _HAS_ENDED = frozenset({"stream_attempt_ended", "stream_no_terminal", "stream_cl
 _REACHED = frozenset({"released", "running"})
 # What a program may have switched on in a terminal that is left before its end: the other screen, mouse, paste, cursor.
 _CALM = b"\x1b[?1047l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m\r\n"
-Document = Mapping[str, Any]
 
 
 class Detached(Exception):
@@ -85,7 +89,7 @@ class AttachedTerminal:
     may be unreachable. `screen`: where the terminal is shown; texts from elsewhere pass through it too.
     """
 
-    def __init__(self, koalad: Grid, job: int, screen: "Screen", take: bool, escape: bytes, reconnect_s: float) -> None:
+    def __init__(self, koalad: Grid, job: int, screen: Screen, take: bool, escape: bytes, reconnect_s: float) -> None:
         self.koalad, self.job, self.screen, self.reconnect_s = koalad, job, screen, reconnect_s
         self._take, self._escape = take, escape
         self._over = 0  # the attempt whose program has ended
@@ -98,7 +102,7 @@ class AttachedTerminal:
         """Return whether all that the program wrote to its terminal was shown."""
         return self.has_begun and self._is_whole
 
-    def attend(self, found: Document) -> None:
+    def attend(self, found: Job) -> None:
         """Attach if the program runs, until it ends. `found`: the job's document.
 
         Raises Detached once the person is gone, NotReachable if koalad is, and KoalaError if that is for good.
@@ -126,7 +130,7 @@ class AttachedTerminal:
                 raise
             self._over, self._is_whole = first["attempt"], False
 
-    def _begin(self, where: Document) -> None:
+    def _begin(self, where: TerminalAnswer) -> None:
         self._silent_since = None
         if self.has_begun:
             return

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -23,7 +23,8 @@ from koalapy.client.calls import NotReachable
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import KoalaError, RequestError
 
-Document = Mapping[str, Any]
+if TYPE_CHECKING:
+    from koalapy.answers.clusters import CleanAnswer, StoreTags, UnknownAnswer, UnknownTag, UnknownTags
 
 app = typer.Typer()
 _WAIT_S = 30.0
@@ -93,7 +94,7 @@ def show_unknown(grid: str | None, json: bool) -> None:
     return None
 
 
-def print_unknown(found: Document) -> None:
+def print_unknown(found: "UnknownTags") -> None:
     """Print a line for each store that has unknown tags, for `koala status`."""
     stores = found["stores"]
     for each in stores[:_MOST_STORES]:
@@ -110,7 +111,7 @@ def attempt_in_words(attempt: str) -> str:
     return f"{'pilot' if attempt.startswith('p') else 'attempt'} {attempt}"
 
 
-def _confirm(found: Sequence[Document]) -> None:
+def _confirm(found: Sequence["UnknownTag"]) -> None:
     """End the command unless a person at a terminal confirms."""
     _list(found, to_errors=True)
     print_message(_WARNING)
@@ -140,7 +141,7 @@ def _check_what(tags: Sequence[str] | None, store: str | None, ended: bool) -> N
         )
 
 
-def _check_ended(store: str, tags: Sequence[Document]) -> None:
+def _check_ended(store: str, tags: Sequence["UnknownTag"]) -> None:
     """Raises RequestError if the store has no tags, is this one, or may be in use."""
     if not tags:
         message = f"No cluster that could be asked has an unknown tag of a store {store}."
@@ -155,7 +156,7 @@ def _check_ended(store: str, tags: Sequence[Document]) -> None:
         raise RequestError("store_in_use", f"{message} on {first['cluster']}.", advice)
 
 
-def _confirm_store(seen: Document, store: str) -> None:
+def _confirm_store(seen: "UnknownAnswer", store: str) -> None:
     (of_store,) = [each for each in seen["stores"] if each["store"] == store]
     print_message(f"{_of_store(of_store)}.")
     _ask("A store that is in use elsewhere may still need what its ended jobs have written. Remove all of it?")
@@ -164,13 +165,13 @@ def _confirm_store(seen: Document, store: str) -> None:
 def _clean_all(
     koalad: Grid,
     tags: list[str],
-    found: Mapping[str, Document],
+    found: Mapping[str, "UnknownTag"],
     cluster: str | None,
     json: bool,
     in_short: bool = False,
 ) -> NoReturn:
     """Clean all tags, and end the command. `in_short`: print their number only."""
-    status, cleaned = DONE, list[Document]()
+    status, cleaned = DONE, list["CleanAnswer"]()
     for begin in range(0, len(tags), _AT_A_TIME):
         some = {tag: found[tag]["cluster"] if tag in found else cluster for tag in tags[begin : begin + _AT_A_TIME]}
         status = max(status, _clean_some(koalad, some, cleaned))
@@ -184,7 +185,7 @@ def _clean_all(
     raise typer.Exit(status)
 
 
-def _clean_some(koalad: Grid, places: dict[str, str | None], cleaned: list[Document]) -> int:
+def _clean_some(koalad: Grid, places: dict[str, str | None], cleaned: list["CleanAnswer"]) -> int:
     """Begin to clean these tags before waiting for any. Returns the exit status.
 
     An error with one tag does not stop the others.
@@ -207,7 +208,7 @@ def _clean_some(koalad: Grid, places: dict[str, str | None], cleaned: list[Docum
     return status
 
 
-def _clean(koalad: Grid, tag: str, cluster: str | None, timeout_s: float) -> Document:
+def _clean(koalad: Grid, tag: str, cluster: str | None, timeout_s: float) -> "CleanAnswer":
     """Clean a tag. Wait until it is cleaned up, without a time-out, unless `timeout_s` is 0."""
     answer = koalad.clean(tag, cluster, timeout=timeout_s)
     while timeout_s and answer["state"] != "cleaned":
@@ -216,7 +217,7 @@ def _clean(koalad: Grid, tag: str, cluster: str | None, timeout_s: float) -> Doc
     return answer
 
 
-def _list(tags: Sequence[Document], to_errors: bool = False) -> None:
+def _list(tags: Sequence["UnknownTag"], to_errors: bool = False) -> None:
     if to_errors:
         for each in tags:
             print_message(_sentence(each))
@@ -224,7 +225,7 @@ def _list(tags: Sequence[Document], to_errors: bool = False) -> None:
     return table(_COLUMNS, [_row(each) for each in tags])
 
 
-def _by_store_and_age(document: Document) -> list[tuple[Any, ...]]:
+def _by_store_and_age(document: "UnknownAnswer") -> list[tuple[Any, ...]]:
     """Return a row for each store and age, in the order of the stores, the newest first."""
     rows: list[tuple[Any, ...]] = []
     for store in document["stores"]:
@@ -243,7 +244,7 @@ def _age(seconds: float | None) -> str:
     return "under 1d" if seconds < _DAY_S else "1d to 30d" if seconds < 30 * _DAY_S else "over 30d"
 
 
-def _of_store(each: Document) -> str:
+def _of_store(each: "StoreTags") -> str:
     """Return the number, place and age of a store's tags in words."""
     whose = "this store" if each["own"] else f"store {each['store']}"
     runs = f"{each['may_run']:,} of them may run" if each["may_run"] else "none may run"
@@ -256,31 +257,31 @@ def _many(count: int, one: str, many: str = "") -> str:
     return counted_as(f"{count:,}", one, many)
 
 
-def _print_unasked(document: Document) -> None:
+def _print_unasked(document: "UnknownAnswer") -> None:
     for each in document["clusters"]:
         if each["reason"]:
             print_message(f"koala: {each['cluster']} could not be asked: {each['reason']}")
 
 
-def _named(each: Document) -> str:
+def _named(each: "StoreTags | UnknownTag") -> str:
     return f"{each['store']} (this one)" if each["own"] else str(each["store"])
 
 
-def _row(each: Document) -> tuple[Any, ...]:
+def _row(each: "UnknownTag") -> tuple[Any, ...]:
     return (
         each["cluster"], each["tag"], _named(each), each["attempt"], each["batch_id"],
         each["batch_state"], "yes" if each["directory"] else "no", _wrapper(each), _ago(each["age_s"]),
     )  # fmt: skip
 
 
-def _sentence(each: Document) -> str:
+def _sentence(each: "UnknownTag") -> str:
     whose = "this store" if each["own"] else f"store {each['store']}"
     batch = f"batch job {each['batch_id']} is {each['batch_state']}" if each["batch_id"] else "no batch job"
     old = f", {_ago(each['age_s'])} old" if each["age_s"] is not None else ""
     return f"{each['tag']} on {each['cluster']}, of {whose}: {batch}, wrapper {_wrapper(each)}{old}"
 
 
-def _wrapper(each: Document) -> str:
+def _wrapper(each: "UnknownTag") -> str:
     """Return the wrapper's state; if it is alive or silent, with the time since its last sign of life."""
     if each["wrapper"] in ("alive", "silent"):
         return f"{each['wrapper']} ({_ago(each['heartbeat_age_s'])} ago)"

@@ -1,8 +1,7 @@
 """`koala clusters`: the processors of each cluster, its ad, and the disk space of koalapy there."""
 
 import json as json_module
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,8 +11,11 @@ from koalapy.cli.status import print_grid_file
 from koalapy.cli.times import in_text
 from koalapy.client import Grid
 
+if TYPE_CHECKING:
+    from koalapy.answers.clusters import Cluster
+    from koalapy.answers.koalad import DiskPlace
+
 app = typer.Typer()
-Document = Mapping[str, Any]
 
 
 @app.command()
@@ -33,18 +35,20 @@ def clusters(
     if ads:
         return _print_ads(grid, json)
     with errors_reported(), Grid(grid) as koalad:
-        found: list[Document] = [*koalad.clusters()]
+        found = koalad.clusters()
         about = None if json else koalad.status()
     if json:
         return print_json({"schema": "koala.clusters/1", "clusters": found})
-    columns = ("total", "idle", "ours", "scavenged", "others", "waiting_local")
     table(
         ("CLUSTER", "BATCH", "CONNECTION", "TOTAL", "IDLE", "OURS", "SCAVENGED", "OTHERS", "WAITING", "AGE"),
         [
-            (each["name"], _batch(each), each["connection"], *(each[name] for name in columns), _age(each))
+            (
+                each["name"], _batch(each), each["connection"], each["total"], each["idle"], each["ours"],
+                each["scavenged"], each["others"], each["waiting_local"], _age(each),
+            )
             for each in found
         ],
-    )
+    )  # fmt: skip
     for each in found:
         if each["reason"]:
             out.print(f"{each['name']}: {in_text(each['reason'])}")
@@ -85,19 +89,19 @@ def _print_ads(grid: options.Grid, json: bool) -> None:
     )
 
 
-def _bytes(place: Document) -> str | None:
+def _bytes(place: "DiskPlace") -> str | None:
     if place["at"] is None:
         return None
     return in_bytes(place["bytes"]) if place["complete"] else f"over {in_bytes(place['bytes'])}"
 
 
-def _parts(place: Document) -> str:
+def _parts(place: "DiskPlace") -> str:
     return ", ".join(f"{name} {in_bytes(size)}" for name, size in place["parts"].items() if size)
 
 
-def _batch(cluster: Document) -> str:
+def _batch(cluster: "Cluster") -> str:
     return f"{cluster['batch']} {cluster['version']}" if cluster["version"] else cluster["batch"]
 
 
-def _age(cluster: Document) -> str | None:
+def _age(cluster: "Cluster") -> str | None:
     return None if cluster["age_s"] is None else f"{cluster['age_s']:.0f}s"

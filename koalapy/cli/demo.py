@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
@@ -36,9 +36,10 @@ from koalapy.common.extras import need_extra
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import KoalaError, OurError
 
-app = typer.Typer()
-Document = Mapping[str, Any]
+if TYPE_CHECKING:
+    from koalapy.answers.jobs import Job, JobAnswer
 
+app = typer.Typer()
 _CLUSTERS = ("amsterdam", "delft", "leiden")
 _LOOKS = {"poll": "1s", "max_age": "30s"}  # measure seldom on a busy machine
 _PATIENCE_S = 180.0
@@ -77,7 +78,7 @@ def demo(
     raise typer.Exit(DONE if expected else FAILED)
 
 
-def _jobs(directory: Path) -> Iterator[tuple[Document, str]]:
+def _jobs(directory: Path) -> Iterator[tuple[Mapping[str, Any], str]]:
     """Yield each job with the state that it must end in."""
     poisson = {"executable": sys.executable, "arguments": ["poisson.py", "--grid", "32"], "walltime": "2m"}
     staged = {"stage_in": [str(data_path("configs") / "examples" / "poisson" / "poisson.py")]}
@@ -153,7 +154,7 @@ def _until_known(koalad: Grid) -> None:
         time.sleep(0.05)
 
 
-def _watch(koalad: Grid, jobs: list[int], quiet: bool) -> Sequence[Document]:
+def _watch(koalad: Grid, jobs: list[int], quiet: bool) -> list["Job"]:
     """Return the jobs once all are final. Show a live table on a terminal, else print a line for each change."""
     deadline = time.monotonic() + _PATIENCE_S
     if not out.is_terminal or quiet:
@@ -168,7 +169,7 @@ def _watch(koalad: Grid, jobs: list[int], quiet: bool) -> Sequence[Document]:
             time.sleep(0.1)
 
 
-def _follow(koalad: Grid, jobs: list[int], deadline: float, quiet: bool) -> Sequence[Document]:
+def _follow(koalad: Grid, jobs: list[int], deadline: float, quiet: bool) -> list["Job"]:
     shown_lines: dict[int, str] = {}
     while True:
         found = koalad.jobs(ids=jobs)
@@ -189,12 +190,12 @@ def _check(deadline: float) -> None:
         raise OurError("too_slow", f"The demo was not over after {_PATIENCE_S:.0f} s.", advice)
 
 
-def _line(job: Document) -> str:
+def _line(job: "Job") -> str:
     components = " ".join(f"{each['cluster'] or '?'}:{each['state']}" for each in job["components"])
     return f"{job['id']} {job['name']:10} {job['state']:9} {components}"
 
 
-def _live_table(jobs: Sequence[Document]) -> Table:
+def _live_table(jobs: Sequence["Job"]) -> Table:
     rows = []
     for job in jobs:
         components = "  ".join(f"{each['cluster'] or '?'}: {each['state']}" for each in job["components"])
@@ -202,7 +203,7 @@ def _live_table(jobs: Sequence[Document]) -> Table:
     return rich_table(("ID", "NAME", "TYPE", "STATE", "COMPONENTS"), rows)
 
 
-def _summary(jobs: Sequence[Document], stories: Mapping[int, Document], seconds: float) -> None:
+def _summary(jobs: Sequence["Job"], stories: Mapping[int, "JobAnswer"], seconds: float) -> None:
     table(
         ("ID", "NAME", "TYPE", "STATE", "CLUSTERS", "RETRIES", "REASON"),
         [

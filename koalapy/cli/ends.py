@@ -1,8 +1,10 @@
 """Prints how jobs ended, and derives the exit status from it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -14,13 +16,14 @@ from koalapy.cli.times import in_text
 from koalapy.client import Grid
 from koalapy.model.errors import KoalaError
 
+if TYPE_CHECKING:
+    from koalapy.answers.jobs import ExplainAnswer, Job
+
 OWN_FAILURE = 125  # of a command whose status is the program's: the same as of docker run, timeout and env
 INTERRUPTED = 130
-Document = Mapping[str, Any]
-Ended = tuple[Document, Document | None]  # a job, and the answer of `koala explain`
 
 
-def print_end(job: Document, explained: Document | None = None, *, output_shown: bool = False) -> None:
+def print_end(job: Job, explained: ExplainAnswer | None = None, *, output_shown: bool = False) -> None:
     """Print how a job ended, and why.
 
     `output_shown`: the output of its processes was shown before, so it is neither quoted nor located.
@@ -39,9 +42,7 @@ def print_end(job: Document, explained: Document | None = None, *, output_shown:
         print_message(f"`koala results {job['id']} --failed` lists those that failed.")
 
 
-def found_after(
-    koalad: Grid, accepted: Sequence[int]
-) -> tuple[Sequence[Document], list[tuple[Document, Document | None]]]:
+def found_after(koalad: Grid, accepted: Sequence[int]) -> tuple[list[Job], list[tuple[Job, ExplainAnswer | None]]]:
     """Return the jobs that were accepted, and with its explanation each one that failed at once.
 
     Without an answer, both are empty and a message is printed. The jobs are recorded: asking again would submit twice.
@@ -56,12 +57,12 @@ def found_after(
         return [], []
 
 
-def exit_by(jobs: Sequence[Document]) -> NoReturn:
+def exit_by(jobs: Sequence[Job]) -> NoReturn:
     """End the command with status 0 if all jobs are done and no parameter of a sweep failed, else with 1."""
     raise typer.Exit(DONE if all(_well(job) for job in jobs) else FAILED)
 
 
-def _well(job: Document) -> bool:
+def _well(job: Job) -> bool:
     return job["state"] == "done" and not (job["sweep"] and job["sweep"]["failed"])
 
 
@@ -77,7 +78,7 @@ def own_failures() -> Iterator[None]:
         raise ended if ended.exit_code in (DONE, INTERRUPTED) else typer.Exit(OWN_FAILURE) from None
 
 
-def exit_status_of(job: Document) -> int:
+def exit_status_of(job: Job) -> int:
     """Return the program's exit status if it ended by itself, else that of a failure of koala."""
     if job["state"] == "done":
         return DONE

@@ -1,7 +1,6 @@
 """`koala explain`: why a job waits, or why it failed."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,8 +13,11 @@ from koalapy.cli.output import (
 from koalapy.cli.times import Utc, in_text
 from koalapy.client import Grid
 
+if TYPE_CHECKING:
+    from koalapy.answers.errors import Reason
+    from koalapy.answers.jobs import ExplainAnswer, Job
+
 app = typer.Typer()
-Document = Mapping[str, Any]
 
 
 @app.command()
@@ -40,13 +42,13 @@ def explain(job: options.JobId, utc: Utc = False, grid: options.Grid = None, jso
     return None
 
 
-def output_lines(why: Document) -> list[str]:
+def output_lines(why: "Reason") -> list[str]:
     """Return the output of the batch system, or of a process that failed, below a line that names its source."""
     if not why["output"]:
         return []
     return [f"{why['command'] or 'The batch system'} said:", *(f"  {line}" for line in why["output"].splitlines())]
 
 
-def explained_of(koalad: Grid, job: Document) -> Document | None:
+def explained_of(koalad: Grid, job: "Job") -> "ExplainAnswer | None":
     """Return the answer of `koala explain` for a job that is done or failed, else None."""
     return koalad.explain(job["id"]) if job["state"] in ("done", "failed") else None

@@ -1,11 +1,13 @@
 """Passes a job's output through while it runs, attempt after attempt."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 from koalapy.cli.output import print_message
 from koalapy.client import Grid
@@ -14,7 +16,8 @@ from koalapy.client.following import Reconnecting
 from koalapy.common.lines import Writer
 from koalapy.model.errors import KoalaError
 
-Document = Mapping[str, Any]
+if TYPE_CHECKING:
+    from koalapy.answers.jobs import Job
 
 _FINAL = frozenset({"done", "failed", "cancelled"})
 _LOOK_S = 0.3
@@ -36,7 +39,7 @@ def follow_output(
     job: int,
     output: File | None,
     errors: File | None,
-    notify: Callable[[Document], None],
+    notify: Callable[[Job], None],
     prefix: bool | None,
     reconnect_s: float,
     without: Writer | None = None,
@@ -102,7 +105,7 @@ class _Target:
             os.close(null)
 
 
-def _look(koalad: Grid, job: int) -> Document:
+def _look(koalad: Grid, job: int) -> Job:
     try:
         return koalad.wait([job], _LOOK_S)[0]
     except TimeoutError:

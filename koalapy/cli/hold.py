@@ -1,7 +1,7 @@
 """`koala hold` and `koala release`: keep waiting jobs from starting, and let them start again."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -17,8 +17,10 @@ from koalapy.cli.output import (
 from koalapy.client import Grid
 from koalapy.client.calls import error_of
 
+if TYPE_CHECKING:
+    from koalapy.answers.jobs import ChangedAnswer
+
 app = typer.Typer()
-Document = Mapping[str, Any]
 
 
 @app.command()
@@ -35,7 +37,7 @@ def release(jobs: options.JobIds, grid: options.Grid = None, json: options.Json 
         print_changed(koalad.release_many(options.ids_of(koalad, jobs)), json, stopping=", and goes on then")
 
 
-def print_changed(changed: Document, json: bool, stopping: str = "", known: Sequence[int] = ()) -> NoReturn:
+def print_changed(changed: "ChangedAnswer", json: bool, stopping: str = "", known: Sequence[int] = ()) -> NoReturn:
     """Print the changed jobs, and the errors of others; then end the command with its status."""
     status = DONE
     for refused in changed["refused"]:

@@ -1,10 +1,10 @@
 """`koala jobs`: the list of jobs."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,8 +27,11 @@ from koalapy.model.errors import RequestError
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, parse_duration
 
+if TYPE_CHECKING:
+    from koalapy.answers.jobs import Job
+    from koalapy.answers.koalad import UnreadableRecord
+
 app = typer.Typer()
-Document = Mapping[str, Any]
 
 
 @app.command()
@@ -63,7 +66,7 @@ def jobs(
     with errors_reported(), Grid(grid) as koalad:
         after = datetime.now(UTC) - _time_of(since) if since is not None else None
 
-        def find() -> list[Document]:
+        def find() -> list["Job"]:
             states = [str(each) for each in state or ()]
             if flow is not None:
                 found = koalad.flow(flow, states)
@@ -95,7 +98,7 @@ _AFTER = 3  # ids that a line names
 _JOB_COLUMNS = ("ID", "NAME", "STATE", "PROCS", "RUN", "CLUSTERS", "SUBMITTED", "WHY")
 
 
-def _watch(find: Callable[[], list[Document]], last: int) -> None:
+def _watch(find: Callable[[], list["Job"]], last: int) -> None:
     from rich.live import Live
 
     with Live(console=out.console, auto_refresh=False) as live:
@@ -105,11 +108,11 @@ def _watch(find: Callable[[], list[Document]], last: int) -> None:
             time.sleep(_WATCH_S)
 
 
-def _newest(found: list[Document], last: int) -> list[Document]:
+def _newest(found: list["Job"], last: int) -> list["Job"]:
     return found[-last:] if last else found
 
 
-def _is_wanted(job: Document, after: datetime | None, name: str | None, cluster: str | None) -> bool:
+def _is_wanted(job: "Job", after: datetime | None, name: str | None, cluster: str | None) -> bool:
     if after is not None and datetime.fromisoformat(job["submitted_at"]) < after:
         return False
     if name is not None and not fnmatchcase(job["name"], name):
@@ -124,13 +127,13 @@ def _time_of(text: str) -> timedelta:
         raise RequestError("bad_time", f"{error}.", "Give --since such as 2h or 1d.") from error
 
 
-def _hidden(unreadable: Iterable[Document], found: Collection[int]) -> list[Document]:
+def _hidden(unreadable: Iterable["UnreadableRecord"], found: Collection[int]) -> list["UnreadableRecord"]:
     """Return one unreadable record for each job that was not found, of the job or of an attempt."""
     hiding = {each["job"]: each for each in unreadable if each["kind"] in ("job", "attempt")}
     return [each for job, each in hiding.items() if job not in found]
 
 
-def _job_rows(found: Sequence[Document]) -> list[tuple[object, ...]]:
+def _job_rows(found: Sequence["Job"]) -> list[tuple[object, ...]]:
     """Return a row for each job. On a terminal the reason is cut to the width that the other cells leave."""
     rows = [
         (
@@ -152,7 +155,7 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _why(job: Document) -> str:
+def _why(job: "Job") -> str:
     """Return the first sentence of the reason; without a reason, the progress of a sweep or flow, and the transfers."""
     if job["flow"] and job["state"] not in ("failed", "cancelled"):
         return progress_of(job["flow"])
@@ -168,12 +171,12 @@ def _why(job: Document) -> str:
     )
 
 
-def _state(job: Document) -> str:
+def _state(job: "Job") -> str:
     """Return the state of a job; a running one may be suspended for another."""
     return "suspended" if job["suspended_for"] and job["state"] == "running" else str(job["state"])
 
 
-def _awaited(job: Document) -> str:
+def _awaited(job: "Job") -> str:
     """Return the jobs for which a blocked job waits."""
     if job["state"] != "blocked":
         return ""
@@ -181,28 +184,28 @@ def _awaited(job: Document) -> str:
     return f"after {', '.join(map(str, job['after'][:_AFTER]))}{f' and {more} others' if more > 0 else ''}"
 
 
-def _processors(job: Document) -> int | None:
+def _processors(job: "Job") -> int | None:
     return sum(each["processors"] for each in job["components"]) or None
 
 
-def run_time(job: Document, now: datetime) -> str | None:
+def run_time(job: "Job", now: datetime) -> str | None:
     """Return the run time of a job until its end or `now`, such as 5s, 3m20s or 2h05m; None before its start.
 
     The job's end is that of its last component, and not the instant at which koalad has recorded it.
     """
     if job["started_at"] is None:
         return None
-    ends = [each["ended_at"] or job["finished_at"] for each in job["components"] if each["started_at"]]
-    ended = all(ends) and max(map(datetime.fromisoformat, ends), default=None)
-    end = ended or (datetime.fromisoformat(job["finished_at"]) if job["finished_at"] else now)
-    seconds = max(0, int((end - datetime.fromisoformat(job["started_at"])).total_seconds()))
+    ends = [each["ended_at"] or job["finished_at"] or "" for each in job["components"] if each["started_at"]]
+    end = max(ends) if ends and all(ends) else job["finished_at"]
+    until = datetime.fromisoformat(end) if end else now
+    seconds = max(0, int((until - datetime.fromisoformat(job["started_at"])).total_seconds()))
     if seconds < 60:
         return f"{seconds}s"
     minutes, hours = seconds // 60, seconds // 3600
     return f"{minutes}m{seconds % 60:02}s" if minutes < 60 else f"{hours}h{minutes % 60:02}m"
 
 
-def _clusters(job: Document) -> str | None:
+def _clusters(job: "Job") -> str | None:
     if job["site"]:
         return f"site {job['site']}"
     named = [each["cluster"] for each in job["components"]] if not job["sweep"] else job["sweep"]["clusters"]

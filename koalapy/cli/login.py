@@ -3,9 +3,9 @@
 import sys
 import termios
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from koalapy_adapters.connections.asking import Question
@@ -15,7 +15,8 @@ from koalapy.cli.output import FAILED, errors, errors_reported, out, print_json,
 from koalapy.client import Grid
 from koalapy.model.errors import RequestError
 
-Document = Mapping[str, Any]
+if TYPE_CHECKING:
+    from koalapy.answers.clusters import Asked, Login, Prompt
 
 app = typer.Typer()
 
@@ -61,7 +62,7 @@ def log_in_where_asked(koalad: Grid, timeout_s: float) -> None:
             print_message(f"Answer with `koala login {each['cluster']}`.")
 
 
-def print_login(found: Document) -> None:
+def print_login(found: "Login") -> None:
     """Print the state of the login."""
     if found["state"] == "connected":
         out.print(f"{found['cluster']} is connected")
@@ -70,7 +71,7 @@ def print_login(found: Document) -> None:
         print_message(found["reason"]["advice"])
 
 
-def answers(question: Document) -> Sequence[str]:
+def answers(question: "Asked") -> Sequence[str]:
     """Return one answer for each prompt, from the terminal, or else from the lines of standard input."""
     for text in (question["title"], question["instructions"]):
         if text.strip():
@@ -87,7 +88,7 @@ class AtTerminal:
         return sys.stdin.isatty() and errors.is_terminal
 
     def ask(self, question: Question) -> Sequence[str]:
-        prompts = [{"text": prompt.text, "echo": prompt.echo} for prompt in question.prompts]
+        prompts: list[Prompt] = [{"text": prompt.text, "echo": prompt.echo} for prompt in question.prompts]
         with self._one:
             return answers({"title": question.title, "instructions": question.instructions, "prompts": prompts})
 
@@ -103,12 +104,12 @@ def terminal_kept() -> Iterator[None]:
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def _ask(prompt: Document) -> str:
+def _ask(prompt: "Prompt") -> str:
     """Ask the question; the answer is shown only if the server allows it."""
     return errors.console.input(f"{prompt['text'].rstrip()} ", markup=False, emoji=False, password=not prompt["echo"])
 
 
-def _read_line(prompt: Document) -> str:
+def _read_line(prompt: "Prompt") -> str:
     line = sys.stdin.readline()
     if not line:
         message = f"Standard input ended before an answer to '{prompt['text'].strip()}'."

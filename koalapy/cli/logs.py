@@ -1,8 +1,7 @@
 """`koala logs`: the output of a job's processes."""
 
 import sys
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,8 +10,10 @@ from koalapy.cli.output import BAD_INPUT, errors_reported, print_message
 from koalapy.client import Grid
 from koalapy.client.following import RECONNECT_S, Reconnecting
 
+if TYPE_CHECKING:
+    from koalapy.answers.jobs import Job
+
 app = typer.Typer()
-Document = Mapping[str, Any]
 
 
 @app.command()
@@ -55,7 +56,7 @@ def logs(
             _print_why_nothing(koalad.jobs(ids=[job])[0], component)
 
 
-def _print_why_nothing(job: Document, component: int | None) -> None:
+def _print_why_nothing(job: "Job", component: int | None) -> None:
     """Print that the job, or the component, has not started yet. koalad refuses one that never ran."""
     began = any(each["started_at"] and component in (None, each["index"]) for each in job["components"])
     if job["finished_at"] is None and not job["sweep"] and not began:

@@ -1,10 +1,10 @@
 """`koala match`: the clusters and groups of clusters that a job fits on now, without its submission."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,8 @@ from koalapy.cli.output import errors_reported, out, print_json
 from koalapy.client import Grid
 from koalapy.model.counts import counted_as
 
-Document = Mapping[str, Any]
+if TYPE_CHECKING:
+    from koalapy.answers.clusters import Choice, MatchedComponent
 
 app = typer.Typer()
 
@@ -44,7 +45,7 @@ def match(
     return None
 
 
-def _print_component(component: Document) -> None:
+def _print_component(component: "MatchedComponent") -> None:
     if not component["choices"]:
         out.print(f"No cluster or group of clusters has {counted_as(component['processors'], 'processor')} for it now.")
     print_choices(component["choices"])
@@ -54,7 +55,7 @@ def _print_component(component: Document) -> None:
         out.print(f"{each['cluster']}: {each['reason']['message']} {each['reason']['advice']}".rstrip())
 
 
-def print_choices(choices: Sequence[Document]) -> None:
+def print_choices(choices: Sequence["Choice"]) -> None:
     """Print choices by the number of their clusters, in the form of figure 2b of the EU-CrossGrid paper.
 
     Choices that a job has kept have no free processors; theirs are the ones that the job takes of each cluster.

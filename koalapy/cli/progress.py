@@ -1,10 +1,12 @@
 """Shows the progress of jobs to a person: states, reasons, transfers, and the jobs of a flow."""
 
+from __future__ import annotations
+
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from koalapy.cli.output import errors, print_message
 from koalapy.cli.times import in_text
@@ -14,6 +16,8 @@ from koalapy.model.textfile.words import visible
 
 if TYPE_CHECKING:
     from rich.status import Status
+
+    from koalapy.answers.jobs import FlowProgress, Job, Transfer
 from koalapy.cli.output import in_bytes
 
 LOOK_S = 1.0
@@ -23,7 +27,6 @@ _MOST_LISTED = 20  # jobs that are reported one by one
 _RUNS = "It is running."  # an explanation that only repeats the state
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _PIPED_S = 10.0  # between two plain lines
-Document = Mapping[str, Any]
 
 
 class StateLines:
@@ -42,7 +45,7 @@ class StateLines:
         self._reasons: dict[int, str] = {}
         self._counted: tuple[float, int] = (time.monotonic(), 0)
 
-    def print_changes(self, *jobs: Document) -> None:
+    def print_changes(self, *jobs: Job) -> None:
         """Print the changes since the last call. Each call must have all jobs of the wait."""
         if len(jobs) > _MOST_LISTED:
             return self._count(jobs)
@@ -50,13 +53,13 @@ class StateLines:
             self._print_change(job)
         return None
 
-    def _count(self, jobs: Sequence[Document]) -> None:
+    def _count(self, jobs: Sequence[Job]) -> None:
         final, (printed_at, before) = sum(job["finished_at"] is not None for job in jobs), self._counted
         if final != before and time.monotonic() - printed_at >= _PIPED_S:
             self._counted = (time.monotonic(), final)
             print_message(f"{final} of {counted_as(len(jobs), 'job')} {'is' if final == 1 else 'are'} final")
 
-    def _print_change(self, job: Document) -> None:
+    def _print_change(self, job: Job) -> None:
         """Print the change of a job that is not final. A job's end is printed after the wait."""
         identity, state, now = job["id"], job["state"], time.monotonic()
         if job["finished_at"] is not None:
@@ -73,7 +76,7 @@ class StateLines:
             self._asked_at[identity] = now
             self._explain(identity)
 
-    def _why_not_tried_on(self, job: Document) -> str:
+    def _why_not_tried_on(self, job: Job) -> str:
         """Return why a try of the job is over, after a colon; '' if nothing is wrong, or it was printed before."""
         reason = job["reason"] if job["state"] in ("stopping", "waiting") else None
         if reason is None or reason == self._reasons.get(job["id"]):
@@ -90,13 +93,13 @@ class StateLines:
             print_message(f"job {job}: {in_text(summary)}")
 
 
-def progress_of(flow: Document) -> str:
+def progress_of(flow: FlowProgress) -> str:
     """Return the progress of a flow, such as `3/5 done, 1 failed`."""
     more = "".join(f", {flow[name]} {name}" for name in ("failed", "cancelled") if flow[name])
     return f"{flow['done']}/{flow['jobs']} done{more}"
 
 
-def transfers_in_words(job: Document) -> str | None:
+def transfers_in_words(job: Job) -> str | None:
     """Describe a job's transfers in a few words for a table; None without transfers."""
     if not job["transfers"]:
         return None
@@ -106,7 +109,7 @@ def transfers_in_words(job: Document) -> str | None:
     return f"staging {direction} {_share(moved, size)}"
 
 
-def transfer_line(transfer: Document) -> str:
+def transfer_line(transfer: Transfer) -> str:
     """Describe one transfer in a line."""
     way = "staging in to" if transfer["direction"] == "in" else "staging out from"
     if transfer["phase"] == "waiting":
@@ -138,7 +141,7 @@ class TransferLines:
         if self._status is not None:
             self._status.stop()
 
-    def show(self, *jobs: Document) -> None:
+    def show(self, *jobs: Job) -> None:
         """Show the present transfers of the jobs."""
         lines = [f"job {job['id']}: {transfer_line(each)}" for job in jobs for each in job["transfers"]]
         if errors.is_terminal:
@@ -161,10 +164,10 @@ class TransferLines:
                 self._status = None
 
 
-def _part(transfer: Document) -> tuple[int, int]:
+def _part(transfer: Transfer) -> tuple[int, int]:
     """Return (moved, total) in bytes, or in parameters for a sweep, whose total size is not known in advance."""
     if transfer["parameters"] is not None:
-        return transfer["parameters_done"], transfer["parameters"]
+        return transfer["parameters_done"] or 0, transfer["parameters"]
     return transfer["bytes_moved"], transfer["bytes"]
 
 

@@ -9,7 +9,7 @@ import sys
 import termios
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,8 +28,10 @@ from koalapy.client.following import RECONNECT_S
 from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.request import Interactive
 
+if TYPE_CHECKING:
+    from koalapy.answers.jobs import JobAnswer
+
 app = typer.Typer()
-Document = Mapping[str, Any]
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -151,7 +153,7 @@ def _warn_of_input() -> None:
 
 
 def _components(
-    processors: Sequence[int], clusters: Sequence[str], optional: Sequence[int], shared: Document
+    processors: Sequence[int], clusters: Sequence[str], optional: Sequence[int], shared: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Return the components as in a job file, without their program. Raises RequestError for unsuitable options."""
     if len(clusters) > len(processors):
@@ -179,7 +181,9 @@ def _environment(pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _request(program: Sequence[str], components: Sequence[Document], job: Document) -> Document:
+def _request(
+    program: Sequence[str], components: Sequence[Mapping[str, Any]], job: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """Return the job of the command line. A program that is named by a relative path is staged in.
 
     Raises RequestError for a program that is not here.
@@ -195,7 +199,7 @@ def _request(program: Sequence[str], components: Sequence[Document], job: Docume
     }
 
 
-def _detach(koalad: Grid, request: Document, wishes: dict[str, Any], json: bool) -> None:
+def _detach(koalad: Grid, request: Mapping[str, Any], wishes: dict[str, Any], json: bool) -> None:
     """Submit the job and print its id. A job that fails at once is a failure of koala itself."""
     with deferred() as let_in:
         accepted = koalad.accept(request, **wishes)
@@ -211,13 +215,13 @@ def _detach(koalad: Grid, request: Document, wishes: dict[str, Any], json: bool)
 
 def _run(
     koalad: Grid,
-    request: Document,
+    request: Mapping[str, Any],
     wishes: dict[str, Any],
     json: bool,
     prefix: bool | None,
     reconnect_s: float,
     escape: bytes,
-) -> Document:
+) -> "JobAnswer":
     """Return the job and its history, once it is final. Raises typer.Exit if a person leaves its terminal."""
     with deferred() as let_in:  # no interrupt between the submission and its id
         job = koalad.submit(request, **wishes)

@@ -1,8 +1,7 @@
 """`koala runners`: sweeps, their nodes and their progress."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +13,11 @@ from koalapy.client import Grid
 from koalapy.model.counts import counted_as
 from koalapy.model.states import JobState
 
+if TYPE_CHECKING:
+    from koalapy.answers.jobs import Job
+    from koalapy.answers.sweeps import Admission, Runner, RunnerCluster
+
 app = typer.Typer()
-Document = Mapping[str, Any]
 _WIDE = 110  # columns; narrower terminals show the nodes on lines of their own
 _COLUMNS = (
     "ID", "NAME", "STATE", "DONE", "OF", "RUNNING", "FAILED", "PREEMPTED", "PER MIN", "ENDS IN", "PROC HOURS", "NODES",
@@ -48,7 +50,7 @@ def runners(
     return None
 
 
-def _cells(runner: Document, now: datetime) -> dict[str, object]:
+def _cells(runner: "Runner", now: datetime) -> dict[str, object]:
     return {
         "ID": runner["id"],
         "NAME": runner["name"],
@@ -65,35 +67,35 @@ def _cells(runner: Document, now: datetime) -> dict[str, object]:
     }
 
 
-def runner_of(koalad: Grid, sweep: Document) -> Document:
+def runner_of(koalad: Grid, sweep: "Job") -> "Runner":
     """Return the runner of a sweep, as `koala show` prints it."""
     return next(each for each in koalad.runners([str(state) for state in JobState]) if each["id"] == sweep["id"])
 
 
-def nodes_of(runner: Document) -> str | None:
+def nodes_of(runner: "Runner") -> str | None:
     """Return the nodes by cluster, such as `alpha:3, gamma:1+2`; the number after + is of nodes that are starting."""
     return ", ".join(_nodes(each) for each in runner["clusters"] if each["nodes"] or each["starting"]) or None
 
 
-def _nodes(cluster: Document) -> str:
+def _nodes(cluster: "RunnerCluster") -> str:
     starting = f"+{cluster['starting']}" if cluster["starting"] else ""
     return f"{cluster['cluster']}:{cluster['nodes']}{starting}"
 
 
-def hours_of(runner: Document) -> str:
+def hours_of(runner: "Runner") -> str:
     return f"{runner['charged_processor_seconds'] / 3600:.2f}"
 
 
-def left_of(runner: Document, now: datetime) -> str | None:
+def left_of(runner: "Runner", now: datetime) -> str | None:
     return until(runner["ends_at"], now) if runner["ends_at"] else None
 
 
-def rate_of(runner: Document) -> str | None:
+def rate_of(runner: "Runner") -> str | None:
     rate = runner["parameters_per_minute"]
     return None if rate is None else f"{rate:.0f}" if rate >= 10 else f"{rate:.1f}"
 
 
-def _print_more(runner: Document) -> None:
+def _print_more(runner: "Runner") -> None:
     """Print why the sweep waits, and its excluded and suspended nodes."""
     if runner["reason"]:
         out.print(f"{runner['id']}: {in_text(runner['reason'])}")
@@ -105,7 +107,7 @@ def _print_more(runner: Document) -> None:
             out.print(f"{runner['id']}: suspended by {each['cluster']}: {each['suspended']} of its {nodes}")
 
 
-def _print_admission(found: Document) -> None:
+def _print_admission(found: "Admission") -> None:
     line = f"sweeps can expect {found['expected_nodes']:.1f} nodes in the next hour"
     if found["nodes"] is not None:
         predicted, error = found["predicted_nodes"], found["mean_error"]

@@ -1,9 +1,8 @@
 """`koala show`: jobs in full, with program, components and history, and flows as trees."""
 
 import shlex
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,8 +20,11 @@ from koalapy.cli.sweep_progress import counted
 from koalapy.cli.times import Utc, in_text, shown
 from koalapy.client import Grid
 
+if TYPE_CHECKING:
+    from koalapy.answers.jobs import Component, Job, JobAnswer, JobRequest, TreeAnswer, TreeJob
+    from koalapy.answers.sweeps import Runner, SweepProgress
+
 app = typer.Typer()
-Document = Mapping[str, Any]
 _SHOWN_BELOW = ("components", "labels", "reason_code", "transfers", "sweep", "flow", "choices", "choice", "sent")
 _OF_JOBS_ONLY = ("submission_failures", "completion_failures", "held_processor_seconds")
 _DEEPEST = 20  # levels that are indented; behind these the number of a level is written
@@ -47,22 +49,24 @@ def show(
     with errors_reported(), Grid(grid) as koalad:
         ids = options.ids_of(koalad, jobs)
         documents = [koalad.show(job) for job in ids]
-        flows = [each["job"]["id"] for each in documents if each["job"]["flow"] or skip]
-        inside: dict[int, Any] = {each: koalad.flow(each) if json else koalad.tree(each, skip) for each in flows}
+        flows = [each for each in documents if each["job"]["flow"] or skip]
+        if json:
+            for each in flows:
+                each["jobs"] = koalad.flow(each["job"]["id"])
+        trees = {} if json else {each["job"]["id"]: koalad.tree(each["job"]["id"], skip) for each in flows}
         sweeps = [each["job"] for each in documents if each["job"]["sweep"] and not json]
         runners = {each["id"]: runner_of(koalad, each) for each in sweeps}
     if json:
-        documents = [{**each, "jobs": inside[each["job"]["id"]]} if each["job"]["flow"] else each for each in documents]
         several = {"schema": "koala.shown/1", "jobs": documents}
         return print_json(several if len(documents) > 1 else documents[0])
     for place, document in enumerate(documents):
         if place:
             out.print()
-        _show(document, runners.get(document["job"]["id"], {}), inside.get(document["job"]["id"], {}), skip)
+        _show(document, runners.get(document["job"]["id"]), trees.get(document["job"]["id"]), skip)
     return None
 
 
-def _show(document: Document, runner: Document, tree: Document, skip: int) -> None:
+def _show(document: "JobAnswer", runner: "Runner | None", tree: "TreeAnswer | None", skip: int) -> None:
     found = document["job"]
     of_jobs_only = _OF_JOBS_ONLY if found["sweep"] or found["flow"] or found["site"] else ()
     hidden = [*_SHOWN_BELOW, *of_jobs_only]
@@ -71,21 +75,21 @@ def _show(document: Document, runner: Document, tree: Document, skip: int) -> No
             out.print(f"{name.replace('_', ' '):24}{_value(name, value)}")
     for key, value in found["labels"].items():
         out.print(f"{'label':24}{key}={value}")
-    if found["sweep"]:
+    if found["sweep"] and runner:
         _show_runner(found["sweep"], runner)
     elif found["sent"]:
         there = found["sent"]
         progress = f", {there['done']}/{there['jobs']} done" if there["jobs"] > 1 else ""
         named = f"job {there['job']}" if there["job"] else "no job yet"
         out.print(f"{'there':24}{named}, {there['state']}{progress}")
-    elif found["flow"]:
+    elif found["flow"] and tree:
         out.print(f"{'jobs':24}{progress_of(found['flow'])}")
         out.print(f"{'states':24}{', '.join(f'{count:,} {state}' for state, count in tree['states'].items())}")
         out.print(f"{'levels':24}{tree['levels']:,}\n")
         show_tree(tree, skip)
     else:
         _show_components(found["components"])
-    if found["choices"]:
+    if found["choice"] is not None:
         out.print(f"\nchoices of clusters, of which number {found['choice'] + 1} was tried last")
         print_choices(found["choices"])
     for transfer in found["transfers"]:
@@ -104,7 +108,7 @@ def _value(name: str, value: Any) -> str:
     return shown(value) if name.endswith("_at") else in_text(str(value))
 
 
-def _show_runner(sweep: Document, runner: Document) -> None:
+def _show_runner(sweep: "SweepProgress", runner: "Runner") -> None:
     """Print the progress of a sweep, and its nodes."""
     facts = {
         "parameters": counted(sweep),
@@ -121,14 +125,14 @@ def _show_runner(sweep: Document, runner: Document) -> None:
             out.print(f"{name:24}{value}")
 
 
-def _why_so(component: Document) -> str | None:
+def _why_so(component: "Component") -> str | None:
     """Return the reason for the state of a component, and the instant of its last sign of life."""
     silent = component["silent_since"] and f"no sign of life since {shown(component['silent_since'])}"
     words = [silent, component["reason"] and in_text(component["reason"])]
     return "; ".join(each for each in words if each) or None
 
 
-def _show_components(components: list[Document]) -> None:
+def _show_components(components: list["Component"]) -> None:
     out.print()
     table(
         ("COMPONENT", "CLUSTER", "PROCESSORS", "STATE", "ATTEMPT", "BATCH ID", "HOSTS", "EXIT", "REASON"),
@@ -143,7 +147,7 @@ def _show_components(components: list[Document]) -> None:
     )  # fmt: skip
 
 
-def show_request(request: Document, pilot: bool = False) -> None:
+def show_request(request: "JobRequest", pilot: bool = False) -> None:
     """Print the program, component by component, as its user wrote it, without values that are defaults.
 
     `pilot`: whether the job is one, which has no program of its user's.
@@ -189,7 +193,7 @@ def _shortened(text: str, most: int = 200) -> str:
     return text if len(text) <= most else f"{text[:most]} …"
 
 
-def at_site(job: Document) -> str:
+def at_site(job: "Job | TreeJob") -> str:
     """Return where a job runs that another site runs, such as ` at lyon (job 12 there, 2/5 done)`; '' for any other."""
     if not job["site"]:
         return ""
@@ -200,7 +204,7 @@ def at_site(job: Document) -> str:
     return f" at {job['site']} (job {sent['job']} there{progress})"
 
 
-def show_tree(tree: Document, skip: int) -> None:
+def show_tree(tree: "TreeAnswer", skip: int) -> None:
     """Print a part of the tree of a flow, each job below the last of those that it waits for, with its state.
 
     The others that it waits for are named beside it. `skip`: how many jobs precede the part.

@@ -1,8 +1,7 @@
 """`koala status` and `koala grids`: the state of one koalad, and of all of yours on this machine."""
 
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +14,10 @@ from koalapy.client.calls import Calls, NotReachable
 from koalapy.common.locations import grids_here
 from koalapy.model.counts import counted_as
 
+if TYPE_CHECKING:
+    from koalapy.answers.koalad import KoaladFacts, Recovery, RunnersAtWork
+
 app = typer.Typer()
-Document = Mapping[str, Any]
 _ANSWER_S = 5.0  # wait for each koalad of `koala grids`
 _RECOVERY_LINES = 10  # lines of the recovery that `koala status` shows by default
 
@@ -75,14 +76,14 @@ def grids(json: options.Json = False) -> None:
     return table(("GRID", "KOALAD", "PID", "GRID FILE"), rows)
 
 
-def print_grid_file(document: Document) -> None:
+def print_grid_file(document: "KoaladFacts") -> None:
     """Print a notice if the grid file has changed since koalad read it."""
     if document["grid_file_changed"]:
         out.print(f"{document['grid_file']} has changed since this koalad read it, which still uses the former text.")
         out.print("`koala reload` uses the new one; jobs run on. `koala reload --check` shows the difference.")
 
 
-def _print_runners(found: Document) -> None:
+def _print_runners(found: "RunnersAtWork") -> None:
     """Print the sweeps in one line, or nothing if there are none."""
     if found["active"] or found["waiting"]:
         waiting = f", {found['waiting']} wait or are held" if found["waiting"] else ""
@@ -90,7 +91,7 @@ def _print_runners(found: Document) -> None:
         out.print(f"  sweeps: {found['active']} active, on {nodes}{waiting}; `koala runners` has more")
 
 
-def _print_recovery(found: Document, most: int | None) -> None:
+def _print_recovery(found: "Recovery", most: int | None) -> None:
     """Print the last `most` lines of the recovery, or all if it is None.
 
     Nothing is printed if koalad had nothing to recover, unless all lines are requested.

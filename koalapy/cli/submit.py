@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -31,8 +31,10 @@ from koalapy.client.submission import JobOrFile
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
 
+if TYPE_CHECKING:
+    from koalapy.answers.jobs import CheckAnswer, CheckedJob, Job, SubmitAnswer, SubmitsAnswer
+
 app = typer.Typer()
-Document = Mapping[str, Any]
 
 
 @app.command()
@@ -72,8 +74,7 @@ def submit(
         with errors_reported(), Grid(grid) as koalad:
             print_checked(koalad.check(*_read(files), **wishes), [*map(str, files)], json)
     with errors_reported(), Grid(grid) as koalad, deferred() as let_in:  # no interrupt between submission and id
-        accepted = _submitted(koalad, files, wishes, key)
-        ids = accepted.get("ids") or [accepted["id"]]
+        accepted, ids = _submitted(koalad, files, wishes, key)
         print_accepted(ids, json and wait)
         if not json:
             for job, file in zip(ids, files, strict=True):
@@ -113,7 +114,9 @@ def submit_again(koalad: Grid, job: int, wait: bool, json: bool, **wishes: Any) 
         _finish(koalad, accepted, [again], wait, json)
 
 
-def _finish(koalad: Grid, accepted: Document, ids: Sequence[int], wait: bool, json: bool) -> NoReturn:
+def _finish(
+    koalad: Grid, accepted: "SubmitAnswer | SubmitsAnswer", ids: Sequence[int], wait: bool, json: bool
+) -> NoReturn:
     """Wait if `wait` is true, print how the jobs ended, and end the command.
 
     Without `wait`, only the jobs that failed at once are printed.
@@ -133,12 +136,16 @@ def _finish(koalad: Grid, accepted: Document, ids: Sequence[int], wait: bool, js
     raise typer.Exit(FAILED if ended else DONE)
 
 
-def _submitted(koalad: Grid, files: list[Path], wishes: dict[str, Any], key: str | None) -> Document:
+def _submitted(
+    koalad: Grid, files: list[Path], wishes: dict[str, Any], key: str | None
+) -> tuple["SubmitAnswer | SubmitsAnswer", list[int]]:
+    """Submit the job files. Returns the answer, and the ids of the jobs."""
     jobs = _read(files)
     if len(jobs) == 1:
-        return koalad.accept(jobs[0], **wishes, key=key)
-    keys = None if key is None else _keys_of(key, files)
-    return {"schema": "koala.submits/1", "ids": koalad.submit_many(jobs, **wishes, keys=keys)}
+        accepted = koalad.accept(jobs[0], **wishes, key=key)
+        return accepted, [accepted["id"]]
+    ids = koalad.submit_many(jobs, **wishes, keys=None if key is None else _keys_of(key, files))
+    return {"schema": "koala.submits/1", "ids": ids}, ids
 
 
 def _keys_of(key: str, files: Sequence[Path]) -> list[str]:
@@ -155,7 +162,7 @@ def _read(files: list[Path]) -> list[JobOrFile]:
     return [sys.stdin.buffer if str(file) == "-" else file for file in files]
 
 
-def print_checked(checked: Document, sources: Sequence[str], json: bool) -> NoReturn:
+def print_checked(checked: "CheckAnswer", sources: Sequence[str], json: bool) -> NoReturn:
     """Print the result of a check and end the command, with status 1 if a job would fail at once.
 
     `sources`: the name of each job's file.
@@ -171,7 +178,7 @@ def print_checked(checked: Document, sources: Sequence[str], json: bool) -> NoRe
     raise typer.Exit(FAILED if any(job["fits"] == "never" for job in jobs) else DONE)
 
 
-def _print_checked_job(job: Document, source: str) -> None:
+def _print_checked_job(job: "CheckedJob", source: str) -> None:
     asked = job["request"]["job"]
     out.print(f"{source}: {asked['name']}, not submitted")
     at_sites = sorted({each["site"] for each in asked.get("jobs", [asked]) if each.get("site")})
@@ -206,12 +213,12 @@ def _print_checked_job(job: Document, source: str) -> None:
         out.print("It fits on its clusters.")
 
 
-def _print_checked_flow(jobs: Sequence[Document]) -> None:
+def _print_checked_flow(jobs: Sequence[Mapping[str, Any]]) -> None:
     rows = [(job["name"], _wanted(job), ", ".join(job.get("after", ())) or None) for job in jobs]
     table(("JOB", "PROCESSORS", "AFTER"), rows)
 
 
-def _wanted(job: Document) -> int | str:
+def _wanted(job: Mapping[str, Any]) -> int | str:
     """Return the processors of a job; of jobs that a site runs as a flow, how many there are."""
     if "jobs" in job:
         return f"{counted_as(len(job['jobs']), 'job')} at {job['site']}"
@@ -220,7 +227,7 @@ def _wanted(job: Document) -> int | str:
     )
 
 
-def _ends(found: Sequence[Document], several: bool) -> Document:
+def _ends(found: Sequence["Job"], several: bool) -> dict[str, Any]:
     """Return the states of the jobs; as lists if there are several jobs."""
     if several:
         return {"states": [job["state"] for job in found]}

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from koalapy.model.request import Request
 
 app = typer.Typer()
-Document = Mapping[str, Any]
 
 _SOURCE = "koala sweep"  # the source that errors name
 _SHOWN = 3  # the first commands that a dry run shows; it shows the last one too
@@ -133,7 +132,7 @@ def _check_alone(*others: object) -> None:
         raise typer.Exit(BAD_INPUT)
 
 
-def _submit(koalad: Grid, request: Document, wishes: dict[str, Any], wait: bool, json: bool) -> None:
+def _submit(koalad: Grid, request: Mapping[str, Any], wishes: dict[str, Any], wait: bool, json: bool) -> None:
     with deferred() as let_in:
         accepted = koalad.accept(request, source=_SOURCE, **wishes)
         print_accepted([accepted["id"]], json and wait)
@@ -150,7 +149,7 @@ def _submit(koalad: Grid, request: Document, wishes: dict[str, Any], wait: bool,
     exit_by([found])
 
 
-def _dry_run(document: Document, json: bool) -> None:
+def _dry_run(document: Mapping[str, Any], json: bool) -> None:
     """Print the request as koalad would interpret it."""
     from koalapy.languages import from_mapping
     from koalapy.runtime.parameters import open_regular

@@ -1,10 +1,12 @@
 """Shows the progress of sweeps to a person who waits: a bar on a terminal, else plain lines."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from koalapy.cli.output import errors, in_bytes, print_message
 from koalapy.client import Grid
@@ -12,13 +14,15 @@ from koalapy.client import Grid
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from koalapy.answers.jobs import Job, Transfer
+    from koalapy.answers.sweeps import Counts, Runner
+
 _LOOK_S = 1.0
 _PIPED_S = 10.0  # between two plain lines of one sweep
 _NOT_FINAL = ("waiting", "held", "running", "stopping")
-Document = Mapping[str, Any]
 
 
-def wait_for_all(koalad: Grid, jobs: Sequence[int], timeout_s: float | None = None) -> Sequence[Document]:
+def wait_for_all(koalad: Grid, jobs: Sequence[int], timeout_s: float | None = None) -> list[Job]:
     """Return the jobs once all are final. The progress of the sweeps among them is shown meanwhile.
 
     Raises TimeoutError after `timeout_s`.
@@ -39,7 +43,7 @@ def wait_for_all(koalad: Grid, jobs: Sequence[int], timeout_s: float | None = No
                     raise
 
 
-def _transfers(koalad: Grid, runners: Sequence[Document]) -> Mapping[int, Sequence[Document]]:
+def _transfers(koalad: Grid, runners: Sequence[Runner]) -> Mapping[int, Sequence[Transfer]]:
     """Return the transfers of those sweeps whose parameters are all done, by sweep."""
     bringing = [runner["id"] for runner in runners if _brings(runner)]
     return {job["id"]: job["transfers"] for job in koalad.jobs(ids=bringing)} if bringing else {}
@@ -62,7 +66,7 @@ class SweepBars:
         if self._progress is not None:
             self._progress.stop()
 
-    def show(self, runners: Sequence[Document], transfers: Mapping[int, Sequence[Document]] | None = None) -> None:
+    def show(self, runners: Sequence[Runner], transfers: Mapping[int, Sequence[Transfer]] | None = None) -> None:
         """Show the progress of the sweeps. `transfers`: the transfers of some of them."""
         for runner in runners:
             text = progress_of(runner, datetime.now(UTC), (transfers or {}).get(runner["id"], ()))
@@ -71,7 +75,7 @@ class SweepBars:
             else:
                 self._print(runner, text)
 
-    def _draw(self, runner: Document, text: str) -> None:
+    def _draw(self, runner: Runner, text: str) -> None:
         from rich.progress import BarColumn, Progress, TextColumn
 
         if self._progress is None:
@@ -83,7 +87,7 @@ class SweepBars:
             self._tasks[identity] = self._progress.add_task("", total=runner["parameters"], id=identity)
         self._progress.update(self._tasks[identity], completed=runner["done"], description=text)
 
-    def _print(self, runner: Document, text: str) -> None:
+    def _print(self, runner: Runner, text: str) -> None:
         """Print the line of a sweep, unless it has not changed or the last one is recent."""
         at, before = self._printed.get(runner["id"], (0.0, ""))
         line = f"sweep {runner['id']}: {text}"
@@ -92,7 +96,7 @@ class SweepBars:
             print_message(line)
 
 
-def progress_of(runner: Document, now: datetime, transfers: Sequence[Document] = ()) -> str:
+def progress_of(runner: Runner, now: datetime, transfers: Sequence[Transfer] = ()) -> str:
     """Describe the progress of one sweep in a line. `transfers`: those of its files that are under way."""
     nodes, suspended = (sum(each[what] for each in runner["clusters"]) for what in ("nodes", "suspended"))
     brings = _brings(runner)
@@ -107,23 +111,23 @@ def progress_of(runner: Document, now: datetime, transfers: Sequence[Document] =
     return ", ".join(part for part in parts if part)
 
 
-def _brings(runner: Document) -> bool:
+def _brings(runner: Runner) -> bool:
     return bool(runner["state"] == "running" and runner["done"] == runner["parameters"])
 
 
-def _brought(transfers: Sequence[Document]) -> str:
+def _brought(transfers: Sequence[Transfer]) -> str:
     """Describe the transfer of the parameters' output, as far as it is known."""
     known = [each for each in transfers if each["parameters"] is not None]
     if not known:
         return "fetching output files of parameters"
     done, of, moved, rate = (
-        sum(each[what] for each in known)
+        sum(each[what] or 0 for each in known)
         for what in ("parameters_done", "parameters", "bytes_moved", "bytes_per_second")
     )
     return f"fetching output files of parameters: {done} of {of} done, {in_bytes(moved)}, {in_bytes(rate)}/s"
 
 
-def counted(sweep: Document) -> str:
+def counted(sweep: Counts) -> str:
     """Return the finished and failed parameters of a runner, or of a job's `sweep`, as text."""
     failed = f", {sweep['failed']} failed" if sweep["failed"] else ""
     return f"{sweep['done']} of {sweep['parameters']} done{failed}"

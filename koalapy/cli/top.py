@@ -6,11 +6,11 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict
 
 import typer
 
@@ -22,19 +22,75 @@ from koalapy.client.calls import NotReachable
 from koalapy.model.errors import KoalaError
 from koalapy.model.textfile.words import visible_line
 
+if TYPE_CHECKING:
+    from koalapy.answers.clusters import Cluster
+    from koalapy.answers.jobs import Job
+    from koalapy.answers.sweeps import JobStateName, Runner
+
 app = typer.Typer()
-Document = dict[str, Any]
 
 _EVERY_S = 1.0
 _EXPLAINED = 20  # waiting jobs whose reasons are requested
 _PIPED = (100, 40)  # columns and lines without a terminal
 _RUNNING = ("claiming", "running", "stopping")
 _BAR = (("ours", "█", "#"), ("scavenged", "▓", "%"), ("others", "▒", "+"), ("idle", "░", "."))
-_LOAD = {
-    "process_cpu_seconds_total": "cpu_s",
-    "process_resident_memory_bytes": "memory_bytes",
-    "koala_commits_total": "commits",
-}
+
+
+class Load(TypedDict):
+    """koalad's own load since its start; None for unavailable figures."""
+
+    cpu_s: float | None
+    memory_bytes: float | None
+    commits: float | None
+
+
+class QueuedJob(TypedDict):
+    """A job in the queue. `reason`: None if koalad was not asked for it."""
+
+    id: int
+    name: str
+    owner: str
+    state: "JobStateName"
+    priority: int
+    submitted_at: str
+    processors: int
+    reason: str | None
+
+
+class Part(TypedDict):
+    """A component of a running job, on its cluster."""
+
+    cluster: str
+    processors: int
+    state: str
+
+
+class RunningJob(TypedDict):
+    """A running job, and its components that have a cluster."""
+
+    id: int
+    name: str
+    owner: str
+    state: "JobStateName"
+    started_at: str | None
+    components: list[Part]
+
+
+class Snapshot(TypedDict):
+    """All that the screen shows, at one instant."""
+
+    schema: Literal["koala.top/1"]
+    at: str
+    grid: str
+    version: str
+    state: str
+    pid: int
+    troubles: list[str]
+    load: Load
+    clusters: list["Cluster"]
+    queue: list[QueuedJob]
+    running: list[RunningJob]
+    sweeps: list["Runner"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +120,8 @@ def top(
     return None
 
 
-def looked(koalad: Grid) -> Document:
-    """Return all that the screen shows, as of now: schema koala.top/1."""
+def looked(koalad: Grid) -> Snapshot:
+    """Return all that the screen shows, as of now."""
     about = koalad.status()
     jobs = [job for job in koalad.jobs(("waiting", "held", *_RUNNING)) if not job["sweep"] and not job["flow"]]
     waiting = sorted((job for job in jobs if job["state"] == "waiting"), key=lambda job: (job["priority"], job["id"]))
@@ -86,19 +142,19 @@ def looked(koalad: Grid) -> Document:
     }
 
 
-def _load(koalad: Grid) -> Document:
-    """Return koalad's CPU seconds, resident memory and commits since its start; None for unavailable figures."""
+def _load(koalad: Grid) -> Load:
     from prometheus_client.parser import text_string_to_metric_families
 
-    found: Document = dict.fromkeys(_LOAD.values())
-    for family in text_string_to_metric_families(koalad.metrics()):
-        for sample in family.samples:
-            if sample.name in _LOAD:
-                found[_LOAD[sample.name]] = sample.value
-    return found
+    families = text_string_to_metric_families(koalad.metrics())
+    values = {sample.name: sample.value for family in families for sample in family.samples}
+    return {
+        "cpu_s": values.get("process_cpu_seconds_total"),
+        "memory_bytes": values.get("process_resident_memory_bytes"),
+        "commits": values.get("koala_commits_total"),
+    }
 
 
-def _queued(koalad: Grid, job: Mapping[str, Any], explained: bool) -> Document:
+def _queued(koalad: Grid, job: "Job", explained: bool) -> QueuedJob:
     """Describe a queued job. Its `reason` is None if `explained` is false, or if the job was pruned."""
     reason = None
     if explained:
@@ -108,22 +164,38 @@ def _queued(koalad: Grid, job: Mapping[str, Any], explained: bool) -> Document:
             raise
         except KoalaError:
             pass  # it was pruned meanwhile
-    processors = sum(each["processors"] for each in job["components"])
-    kept = {name: job[name] for name in ("id", "name", "owner", "state", "priority", "submitted_at")}
-    return {**kept, "processors": processors, "reason": reason}
+    return {
+        "id": job["id"],
+        "name": job["name"],
+        "owner": job["owner"],
+        "state": job["state"],
+        "priority": job["priority"],
+        "submitted_at": job["submitted_at"],
+        "processors": sum(each["processors"] for each in job["components"]),
+        "reason": reason,
+    }
 
 
-def _running(job: Mapping[str, Any]) -> Document:
-    kept = {name: job[name] for name in ("id", "name", "owner", "state", "started_at")}
-    placed = [each for each in job["components"] if each["cluster"]]
-    parts = [{name: each[name] for name in ("cluster", "processors", "state")} for each in placed]
-    return {**kept, "components": parts}
+def _running(job: "Job") -> RunningJob:
+    placed = [(each["cluster"], each) for each in job["components"]]
+    return {
+        "id": job["id"],
+        "name": job["name"],
+        "owner": job["owner"],
+        "state": job["state"],
+        "started_at": job["started_at"],
+        "components": [
+            {"cluster": cluster, "processors": each["processors"], "state": each["state"]}
+            for cluster, each in placed
+            if cluster
+        ],
+    }
 
 
 # ---- the screen
 
 
-def screen(now: Document, before: Document | None, width: int, height: int, blocks: bool = True) -> list[Line]:
+def screen(now: Snapshot, before: Snapshot | None, width: int, height: int, blocks: bool = True) -> list[Line]:
     """Return at most `height` lines of at most `width` characters. `before`: the previous document, to compute rates.
 
     The sections share the remaining lines by their content. Each states how many of its lines are not shown.
@@ -160,32 +232,38 @@ def _cut(lines: Sequence[Line], share: int) -> list[Line]:
     return [*lines[: share - 1], Line(f"  … {len(lines) - share + 1} more", "dim")]
 
 
-def _head(now: Document, before: Document | None) -> Line:
-    load = now["load"]
+def _head(now: Snapshot, before: Snapshot | None) -> Line:
     parts = [f"koalad {now['version']}", f"grid {now['grid']}", now["state"], f"pid {now['pid']}"]
     if before is not None and before["pid"] == now["pid"]:
-        elapsed_s = (_instant(now["at"]) - _instant(before["at"])).total_seconds()
-        if elapsed_s > 0 and None not in (load["cpu_s"], before["load"]["cpu_s"]):
-            parts.append(f"CPU {100 * (load['cpu_s'] - before['load']['cpu_s']) / elapsed_s:.0f} %")
-        if elapsed_s > 0 and None not in (load["commits"], before["load"]["commits"]):
-            parts.append(f"{(load['commits'] - before['load']['commits']) / elapsed_s:.0f} commits/s")
-    if load["memory_bytes"] is not None:
-        parts.append(f"{load['memory_bytes'] / 2**20:.0f} MiB")
+        if (cpu := _rate(now, before, "cpu_s")) is not None:
+            parts.append(f"CPU {100 * cpu:.0f} %")
+        if (commits := _rate(now, before, "commits")) is not None:
+            parts.append(f"{commits:.0f} commits/s")
+    if (memory := now["load"]["memory_bytes"]) is not None:
+        parts.append(f"{memory / 2**20:.0f} MiB")
     return Line("  ".join(parts), "reverse")
 
 
-def _cluster(cluster: Document, name_width: int, width: int, blocks: bool) -> Line:
+def _rate(now: Snapshot, before: Snapshot, what: Literal["cpu_s", "commits"]) -> float | None:
+    """Return by how much a figure has grown per second; None if it is unknown."""
+    elapsed_s = (_instant(now["at"]) - _instant(before["at"])).total_seconds()
+    last, first = now["load"][what], before["load"][what]
+    return None if elapsed_s <= 0 or last is None or first is None else (last - first) / elapsed_s
+
+
+def _cluster(cluster: "Cluster", name_width: int, width: int, blocks: bool) -> Line:
     """Return the line of a cluster. Its bar fills the width; the parts are rounded so that they add up to it."""
     name = cluster["name"][:name_width].ljust(name_width)
-    if cluster["total"] is None or cluster["connection"] != "up":
+    total, ours, others = cluster["total"], cluster["ours"] or 0, cluster["others"] or 0
+    if total is None or cluster["connection"] != "up":
         return Line(f"  {name} {cluster['connection']}: {cluster['reason'] or 'not measured yet'}", "red")
-    scavenged = min(cluster["scavenged"] or 0, cluster["ours"])
-    left = cluster["total"] - cluster["ours"] - cluster["others"]  # its `idle` includes what sweeps would give up
-    parts = {"ours": cluster["ours"] - scavenged, "scavenged": scavenged, "others": cluster["others"], "idle": left}
-    numbers = f"{cluster['idle']:>5} idle {cluster['ours']:>5} ours {scavenged:>5} sweeps of {cluster['total']:>5}"
+    scavenged = min(cluster["scavenged"] or 0, ours)
+    left = total - ours - others  # its `idle` includes what sweeps would give up
+    parts = {"ours": ours - scavenged, "scavenged": scavenged, "others": others, "idle": left}
+    numbers = f"{cluster['idle'] or 0:>5} idle {ours:>5} ours {scavenged:>5} sweeps of {total:>5}"
     length = max(8, width - name_width - len(numbers) - 6)
     counts = [max(0, parts[what]) for what, _, _ in _BAR]
-    whole = max(1, cluster["total"], sum(counts))
+    whole = max(1, total, sum(counts))
     bar, filled = "", 0
     for index, (_, block, plain) in enumerate(_BAR):
         until = round(sum(counts[: index + 1]) * length / whole)
@@ -194,19 +272,19 @@ def _cluster(cluster: Document, name_width: int, width: int, blocks: bool) -> Li
     return Line(f"  {name} [{bar.ljust(length)}] {numbers}", "" if cluster["reason"] is None else "yellow")
 
 
-def _waiting(job: Document, now: str) -> Line:
+def _waiting(job: QueuedJob, now: str) -> Line:
     what = "held" if job["state"] == "held" else _since(job["submitted_at"], now)
     return Line(f"  {job['id']:>6} {job['name'][:16]:<16} {job['processors']:>6}p {what:>8}  {job['reason'] or ''}")
 
 
-def _running_line(job: Document, now: str) -> Line:
+def _running_line(job: RunningJob, now: str) -> Line:
     what = _since(job["started_at"], now) if job["started_at"] and job["state"] == "running" else job["state"]
     where = " ".join(f"{each['cluster']}:{each['processors']}" for each in job["components"])
     processors = sum(each["processors"] for each in job["components"])
     return Line(f"  {job['id']:>6} {job['name'][:16]:<16} {processors:>6}p {what:>8}  {where}")
 
 
-def _sweep(sweep: Document) -> Line:
+def _sweep(sweep: "Runner") -> Line:
     rate = sweep["parameters_per_minute"]
     done = f"{sweep['done']}/{sweep['parameters']}"
     pace = "-" if rate is None else f"{rate:.0f}/min"
@@ -249,7 +327,7 @@ def _watch(koalad: Grid) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    before: Document | None = None
+    before: Snapshot | None = None
     lines: list[Line] = []
     blocks = _has_blocks()  # before Live replaces standard output by an object without encoding
     try:

@@ -1,8 +1,8 @@
 """`koala up` and `koala down`: start and stop koalad."""
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +13,10 @@ from koalapy.cli.output import FAILED, errors_reported, out, print_json, print_m
 from koalapy.cli.status import print_grid_file
 from koalapy.client import Grid
 
+if TYPE_CHECKING:
+    from koalapy.answers.clusters import Login
+
 app = typer.Typer()
-Document = Mapping[str, Any]
 _FIRST_LOGINS_S = 5.0  # wait of `koala up` for logins that ask questions
 _FIRST_CONTACT_S = 10.0  # time that `koala up` gives clusters to connect before it lists those that are not
 _LOOK_S = 0.2
@@ -77,7 +79,7 @@ def print_unconnected(koalad: Grid, clusters: Sequence[str] = (), patience_s: fl
     return bool(found)
 
 
-def _unconnected(koalad: Grid, patience_s: float, to_the_end: bool, clusters: Sequence[str] = ()) -> Sequence[Document]:
+def _unconnected(koalad: Grid, patience_s: float, to_the_end: bool, clusters: Sequence[str] = ()) -> list["Login"]:
     """Return the logins that have not connected in time. `to_the_end`: wait for those that are tried again, too."""
     deadline = time.monotonic() + patience_s
     while True:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,9 +14,10 @@ from koalapy.model.units import SECOND, Instant
 from koalapy.model.usage import By
 from koalapy.views.usage import KEYS, LEASED, PARTS, as_csv
 
-app = typer.Typer()
-Document = Mapping[str, Any]
+if TYPE_CHECKING:
+    from koalapy.answers.koalad import Leased, UsageAnswer, Used
 
+app = typer.Typer()
 _OF_PILOTS = ("on_pilots", "used")  # the last of PARTS: no columns where no job ran on a pilot
 _SINCE = "A date (in UTC), an RFC 3339 instant, or how long ago: 2030-01-31, 7d."
 
@@ -38,9 +39,7 @@ def usage(
     """
     with errors_reported(), Grid(grid) as koalad:
         now = Instant(round(datetime.now(UTC).timestamp() * SECOND))
-        document: Document = koalad.usage(
-            str(by), options.instant_or_ago(since, now), options.instant_or_ago(until, now)
-        )
+        document = koalad.usage(str(by), options.instant_or_ago(since, now), options.instant_or_ago(until, now))
     if json:
         return print_json(document)
     if lines:
@@ -50,7 +49,7 @@ def usage(
         return _print_sites(document)
     keys = KEYS[by]
     parts = PARTS if document["total"]["on_pilots"] else PARTS[: -len(_OF_PILOTS)]
-    found = [[*(row[key] for key in keys), *_cells(row, parts)] for row in document["rows"]]
+    found = [_cells(row, (*keys, *parts)) for row in document["rows"]]
     total = [["total", *[""] * (len(keys) - 1), *_cells(document["total"], parts)]] if len(found) > 1 else []
     table([name.replace("_", " ").upper() for name in (*keys, *parts)], found + total)
     out.print("All but ATTEMPTS are processor seconds.")
@@ -61,24 +60,19 @@ def usage(
     return None
 
 
-def _print_sites(document: Document) -> None:
+def _print_sites(document: "UsageAnswer") -> None:
     """Print what batch jobs used by neighbour, and the charges of leases."""
-    rows = [[row["site"] or "-", *_of_site(row)] for row in document["rows"]]
-    total = [["total", *_of_site({**document["total"], "leased": document["leased"]})]] if len(rows) > 1 else []
+    rows = [[row["site"] or "-", *_of_site(row, row["leased"])] for row in document["rows"]]
+    total = [["total", *_of_site(document["total"], document["leased"])]] if len(rows) > 1 else []
     table(["SITE", "TOTAL", "OPEN", *(name.replace("_", " ").upper() for name in LEASED)], rows + total)
     out.print("All but LEASES are processor seconds.")
     out.print("-: this site's own jobs on its own clusters. LENT, BORROWED: as the lender charges its leases.")
 
 
-def _of_site(row: Document) -> list[object]:
-    leased = row["leased"]
-    of_leases = [""] * len(LEASED) if leased is None else [_whole(leased[name]) for name in LEASED]
-    return [_whole(row["total"]), _whole(row["open"]), *of_leases]
+def _of_site(used: "Used", leased: "Leased | None") -> list[object]:
+    return [*_cells(used, ("total", "open")), *([""] * len(LEASED) if leased is None else _cells(leased, LEASED))]
 
 
-def _whole(amount: float) -> str:
-    return f"{round(amount)}"
-
-
-def _cells(row: Document, parts: Sequence[str]) -> list[object]:
-    return [row[part] if part == "attempts" else f"{row[part]:.0f}" for part in parts]
+def _cells(row: Mapping[str, object], names: Sequence[str]) -> list[object]:
+    """Return the values of these names; seconds are rounded."""
+    return [f"{round(value)}" if isinstance(value, float) else value for value in (row[name] for name in names)]

@@ -1,8 +1,8 @@
 """`koala wait`, and the wait of other commands for the end of jobs, with their progress."""
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,8 +22,10 @@ from koalapy.client.calls import NotReachable
 from koalapy.client.following import RECONNECT_S, Reconnecting
 from koalapy.model.errors import TransientError
 
+if TYPE_CHECKING:
+    from koalapy.answers.jobs import Job
+
 app = typer.Typer()
-Document = Mapping[str, Any]
 
 
 @app.command()
@@ -54,7 +56,7 @@ def wait(
 
 def wait_with_progress(
     koalad: Grid, jobs: Sequence[int], timeout_s: float | None = None, reconnect_s: float = RECONNECT_S
-) -> Sequence[Document]:
+) -> list["Job"]:
     """Wait until the jobs are final, and print their progress meanwhile: states, reasons, transfers, sweeps.
 
     Return the jobs. Raises TimeoutError after `timeout_s`, and KoalaError if koalad is unreachable for `reconnect_s`.
@@ -73,9 +75,7 @@ def wait_with_progress(
         raise
 
 
-def _when_final(
-    koalad: Grid, jobs: Sequence[int], deadline: float | None, reconnecting: Reconnecting
-) -> Sequence[Document]:
+def _when_final(koalad: Grid, jobs: Sequence[int], deadline: float | None, reconnecting: Reconnecting) -> list["Job"]:
     states = StateLines(koalad)
     with TransferLines() as lines:
         while True:

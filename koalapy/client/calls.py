@@ -11,12 +11,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from koalapy.common.locations import GRID_FILE_HEADER, Locations, default_grid_file
 from koalapy.common.peers import is_trusted, user_of
 from koalapy.model.errors import ClusterError, KoalaError, OurError, RequestError, TransientError
+
+if TYPE_CHECKING:
+    from koalapy.answers.errors import Reason
 
 Document = dict[str, Any]
 Parameters = Mapping[str, Any] | Iterable[tuple[str, Any]]
@@ -196,7 +199,7 @@ class Calls:
         return f" --grid {file}"
 
 
-def error_of(fields: Document) -> KoalaError:
+def error_of(fields: "Reason") -> KoalaError:
     """Return the error that an error document of the API describes."""
     kind = NotReachable if fields["code"] in _NOT_THERE else _KINDS.get(fields["whose"], OurError)
     error = kind(fields["code"], fields["message"], fields["advice"])

@@ -15,7 +15,7 @@ from koalapy.client.calls import Calls, NotReachable
 from koalapy.client.daemon import start, wait_for_end
 from koalapy.client.following import RECONNECT_S, FollowedLines, Reconnecting
 from koalapy.client.forwarding import LOOPBACK, Forwarding
-from koalapy.client.login import Answer, await_logins, log_in
+from koalapy.client.login import await_logins, log_in
 from koalapy.client.submission import JobOrFile, as_posted, post
 from koalapy.client.terminal import Terminal
 from koalapy.common.lines import Writer
@@ -57,6 +57,7 @@ if TYPE_CHECKING:  # they need typing_extensions, whose import takes 10 ms
     from koalapy.answers.pilots import Pilot, PilotAnswer
     from koalapy.answers.sites import LineAnswer, LinesAnswer, SiteCheckAnswer, SitesAnswer
     from koalapy.answers.sweeps import Result, Runner, RunnersAnswer
+    from koalapy.client.login import Answer
 
 _FINAL = frozenset({"done", "failed", "cancelled"})
 _LONGEST_WAIT_S = 30.0
@@ -661,7 +662,7 @@ class Grid:
 
         `answer` receives each question, and returns an answer to each of its prompts. A notice has no prompts.
         """
-        return cast("Login", log_in(self._calls, cluster, answer))
+        return log_in(self._calls, cluster, answer)
 
     def await_logins(self, timeout: float) -> list[Login]:
         """Wait until each login has asked, connected or failed, at most `timeout` seconds, and list all logins."""

@@ -1,26 +1,30 @@
 """The dialogue of a login: its questions are passed to a person until it has connected or failed."""
 
+from __future__ import annotations
+
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from koalapy.client.calls import Calls
 from koalapy.model.errors import KoalaError
 
-Document = Mapping[str, Any]
-Answer = Callable[[Document], Sequence[str]]
+if TYPE_CHECKING:
+    from koalapy.answers.clusters import Asked, Login
+
+    Answer = Callable[[Asked], Sequence[str]]
 _LONGEST_LOOK_S = 30.0
 
 
-def log_in(calls: Calls, cluster: str, answer: Answer) -> Document:
+def log_in(calls: Calls, cluster: str, answer: Answer) -> Login:
     """Log in, and return the login's final state. `answer`: see Grid.login; if it raises, the login is given up.
 
     Raises KoalaError, and any error of `answer`.
     """
     path = _path(cluster)
-    found = dict(calls.call("POST", path)["login"])
+    found: Login = calls.call("POST", path)["login"]
     try:
         return _answer_all(calls, path, found, answer)
     except BaseException:
@@ -29,7 +33,7 @@ def log_in(calls: Calls, cluster: str, answer: Answer) -> Document:
         raise
 
 
-def await_logins(calls: Calls, logins: Iterable[Document], timeout_s: float) -> None:
+def await_logins(calls: Calls, logins: Iterable[Login], timeout_s: float) -> None:
     """Wait until each of these that may ask something has asked, connected or failed, at most `timeout_s` seconds."""
     deadline = time.monotonic() + timeout_s
     for each in logins:
@@ -37,7 +41,7 @@ def await_logins(calls: Calls, logins: Iterable[Document], timeout_s: float) -> 
             each = _look(calls, _path(each["cluster"]), each["version"], left)
 
 
-def _answer_all(calls: Calls, path: str, found: Document, answer: Answer) -> Document:
+def _answer_all(calls: Calls, path: str, found: Login, answer: Answer) -> Login:
     answered, noticed = 0, 0
     while found["trying"] and found["state"] != "connected":
         for notice in found["notices"][noticed:]:
@@ -52,10 +56,11 @@ def _answer_all(calls: Calls, path: str, found: Document, answer: Answer) -> Doc
     return found
 
 
-def _look(calls: Calls, path: str, version: int, timeout_s: float) -> Document:
+def _look(calls: Calls, path: str, version: int, timeout_s: float) -> Login:
     """Return the login's state when it differs from that of `version`, or after `timeout_s` seconds."""
     parameters = {"version": version, "timeout": timeout_s}
-    return dict(calls.call("GET", path, params=parameters, wait_s=timeout_s)["login"])
+    found: Login = calls.call("GET", path, params=parameters, wait_s=timeout_s)["login"]
+    return found
 
 
 def _path(cluster: str) -> str:

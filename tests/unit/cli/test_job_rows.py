@@ -41,12 +41,13 @@ def component(started: bool, ended_at: str | None) -> dict[str, Any]:
 def test_the_run_time_ends_with_the_last_component(
     components: list[dict[str, Any]], finished_at: str | None, shown: str
 ) -> None:
-    job = {"started_at": START, "finished_at": finished_at, "components": components}
+    job: Any = {"started_at": START, "finished_at": finished_at, "components": components}
     assert run_time(job, NOW) == shown
 
 
 def test_a_job_that_has_not_started_has_no_run_time() -> None:
-    assert run_time({"started_at": None, "finished_at": None, "components": []}, NOW) is None
+    job: Any = {"started_at": None, "finished_at": None, "components": []}
+    assert run_time(job, NOW) is None
 
 
 class Koalad:

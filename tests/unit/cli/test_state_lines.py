@@ -12,7 +12,7 @@ from koalapy.client import Grid
 WHY = "vu: A line of `setup` failed. Correct it; the shell's output shows why."
 
 
-def job(state: str, reason: str | None = None, *clusters: str) -> dict[str, Any]:
+def job(state: str, reason: str | None = None, *clusters: str) -> Any:
     components = [{"cluster": cluster} for cluster in clusters]
     return {"id": 6, "state": state, "reason": reason, "finished_at": None, "components": components}
 

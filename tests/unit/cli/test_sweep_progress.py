@@ -8,9 +8,6 @@ import pytest
 from koalapy.cli.runners import nodes_of
 from koalapy.cli.sweep_progress import SweepBars, counted, progress_of, until
 
-Document = dict[str, Any]
-
-
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -18,7 +15,7 @@ def from_now(**time: float) -> str:
     return (NOW + timedelta(**time)).isoformat()
 
 
-def runner(**fields: Any) -> Document:
+def runner(**fields: Any) -> Any:
     cluster = {"cluster": "alpha", "nodes": 3, "starting": 0, "suspended": 0}
     known = {"id": 7, "state": "running", "parameters": 1000, "done": 421, "failed": 0, "clusters": [cluster]}
     return {**known, "parameters_per_minute": None, "ends_at": None, **fields}
@@ -34,14 +31,14 @@ def runner(**fields: Any) -> Document:
         ({"parameters_per_minute": 239.7, "ends_at": from_now(minutes=5, seconds=1)}, None),
     ],
 )
-def test_the_progress_of_a_sweep_is_one_line(fields: Document, text: str | None) -> None:
+def test_the_progress_of_a_sweep_is_one_line(fields: dict[str, Any], text: str | None) -> None:
     expected = text or "421 of 1000 done, 3 nodes, 240 a minute, ends in 5m"
     assert progress_of(runner(**fields), NOW) == expected
 
 
 def test_the_progress_of_collecting_output_is_shown() -> None:
-    known = {"parameters": 600, "parameters_done": 200, "bytes_moved": 2_000_000, "bytes_per_second": 1_500.0}
-    unknown = dict.fromkeys(known)
+    known: Any = {"parameters": 600, "parameters_done": 200, "bytes_moved": 2_000_000, "bytes_per_second": 1_500.0}
+    unknown: Any = dict.fromkeys(known)
     finished = runner(done=1000, parameters_per_minute=240)
     assert progress_of(finished, NOW, [unknown]) == "1000 of 1000 done, fetching output files of parameters"
     expected = "1000 of 1000 done, fetching output files of parameters: 400 of 1200 done, 4 MB, 3 KB/s"
@@ -49,8 +46,8 @@ def test_the_progress_of_collecting_output_is_shown() -> None:
 
 
 def test_failed_parameters_are_counted_only_if_there_are_any() -> None:
-    assert counted({"done": 2, "parameters": 2, "failed": 0}) == "2 of 2 done"
-    assert counted({"done": 2, "parameters": 2, "failed": 1}) == "2 of 2 done, 1 failed"
+    assert counted(runner(done=2, parameters=2, failed=0)) == "2 of 2 done"
+    assert counted(runner(done=2, parameters=2, failed=1)) == "2 of 2 done, 1 failed"
 
 
 @pytest.mark.parametrize(

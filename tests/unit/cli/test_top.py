@@ -19,7 +19,7 @@ def a_cluster(name: str = "alpha", **numbers: Any) -> Document:
     return {"name": name, **known, **numbers}
 
 
-def snapshot(clusters: int = 1, queue: int = 0, running: int = 0, sweeps: int = 0, **fields: Any) -> Document:
+def snapshot(clusters: int = 1, queue: int = 0, running: int = 0, sweeps: int = 0, **fields: Any) -> Any:
     job = {"name": LONG_NAME, "owner": "mona", "submitted_at": "2030-01-01T11:00:00.000000Z", "processors": 8}
     waits = {**job, "state": "waiting", "priority": 10, "reason": "It waits: \x1b[2J alpha has\n nothing idle."}
     parts = [{"cluster": "alpha", "processors": 4, "state": "running"}] * 9
@@ -83,4 +83,4 @@ def test_rates_come_from_two_snapshots() -> None:
     before = snapshot(at="2030-01-01T12:00:08.000000Z", load={"cpu_s": 9.9, "memory_bytes": 1, "commits": 80})
     head = screen(snapshot(), before, 120, 40)[0].text
     assert head == "koalad 1.0  grid das  ready  pid 7  CPU 5 %  10 commits/s  64 MiB"
-    assert "CPU" not in screen(snapshot(), {**before, "pid": 8}, 120, 40)[0].text
+    assert "CPU" not in screen(snapshot(), before | {"pid": 8}, 120, 40)[0].text

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Group
 from rich.text import Text
 
+from koalapy.answers.clusters import Asked
 from koalapy.cli import clean, clusters, demo, doctor, explain, fetch, jobs, login, output, runners, show, status
 from koalapy.cli.console import SafeConsole
 from koalapy.cli.output import print_error, print_json, print_line, print_message, rich_table, table
@@ -63,14 +64,14 @@ def error(text: str) -> KoalaError:
     return OurError("broken", f"It is {text}.", f"Do {text}.")
 
 
-def transfer(text: str) -> Document:
+def transfer(text: str) -> Any:
     return {
         "direction": "out", "cluster": text, "phase": "reading", "files": 3, "bytes": 9, "bytes_moved": 3, "file": text,
         "bytes_per_second": 1, "parameters": None, "parameters_done": None,
     }  # fmt: skip
 
 
-def job(text: str) -> Document:
+def job(text: str) -> Any:
     component = {
         "index": 0, "cluster": text, "processors": 1, "state": "failed", "attempt": 1, "batch_id": text,
         "hosts": [text, text], "exit_status": 3, "reason": text, "silent_since": None,
@@ -253,7 +254,7 @@ def test_plain_ways_out_print_none(text: str) -> None:
     finding = Finding(
         "login", Status.FAILED, text, failure=Failure("x", text, text, "you", output=text, command=text, exit_status=1)
     )
-    question = {"title": text, "instructions": text, "prompts": [{"text": text, "echo": False}]}
+    question: Asked = {"title": text, "instructions": text, "prompts": [{"text": text, "echo": False}]}
     calls: list[Callable[[], object]] = [
         lambda: print_message(text),
         lambda: print_error(error(text)),
@@ -271,7 +272,7 @@ def test_plain_ways_out_print_none(text: str) -> None:
         assert not FORBIDDEN.search(shown), shown
 
 
-def _answered(question: Document) -> None:
+def _answered(question: Asked) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdin", io.StringIO(""))
         try:
