@@ -6,8 +6,8 @@ It means the same as RSL: `<coallocate>` is the operator `+`, or `*` if another 
 import re
 from collections.abc import Iterator, Mapping
 
+from koalapy.languages.parsed import SourceText
 from koalapy.languages.rsl import document_of_tree
-from koalapy.languages.rsl_tokens import RslText
 from koalapy.languages.rsl_tree import Compound, Operator, Relation, Specification, Text
 from koalapy.languages.xmltext import Element, elements, name_of, named, place_of, read_xml, word_of
 from koalapy.model.errors import RequestError
@@ -30,7 +30,7 @@ def document_of(text: str | bytes, source: str) -> Document:
     """Return the job or the flow in the form of koalapy's job file. Raises RequestError."""
     raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
     root = read_xml(_UNNAMED.sub(rb"<\1 name=", raw), source)
-    reader = _Reader(RslText(raw, source))
+    reader = _Reader(SourceText(raw, source))
     if name_of(root) != "coallocate":
         raise reader.refusal(root, "begins no co-allocation", "Begin it with <coallocate>.", "unknown_key")
     return document_of_tree(reader.rsl, reader.group(root, 1))
@@ -39,7 +39,7 @@ def document_of(text: str | bytes, source: str) -> Document:
 class _Reader:
     """Makes RSL's syntax tree of elements. The place of each part is the line of its element."""
 
-    def __init__(self, rsl: RslText) -> None:
+    def __init__(self, rsl: SourceText) -> None:
         self.rsl = rsl
         self._starts = [0, *(found.end() for found in re.finditer("\n", rsl.text))]
 

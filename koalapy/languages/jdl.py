@@ -7,13 +7,12 @@ names it, its line and its column.
 import re
 import shlex
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from koalapy.languages.drafts import redirecting
+from koalapy.languages.parsed import ParsedComponent, ParsedJob, ParsedText, SourceText
 from koalapy.languages.paths import path_of_uri
-from koalapy.model.errors import RequestError
 from koalapy.model.request import LOWEST_PRIORITY, MAX_PROCESSORS
-from koalapy.model.textfile import Place, place_at
+from koalapy.model.textfile import Place
 from koalapy.model.textfile.classad import (
     Checker,
     ClassAdError,
@@ -24,10 +23,9 @@ from koalapy.model.textfile.classad import (
     unexpected,
     unquoted,
 )
-from koalapy.model.textfile.document import Document, Path
+from koalapy.model.textfile.document import Document
 from koalapy.model.textfile.words import listed, shown, use_known
 
-_COMPONENT: Path = ("components", 0)
 _LIST = 'Write a text, or several in braces: {"a", "b"}.'
 _ONE_CLUSTER = {"mpich": "mpich", "mpich-p4": "mpich", "openmpi": "openmpi"}  # by type: whose mpirun starts the job
 _GROUP = "mpich-g2"
@@ -93,30 +91,19 @@ class Attribute(NamedTuple):
 
 def document_of(text: str | bytes, source: str) -> Document:
     """Return the job in the form of koalapy's job file. Raises RequestError."""
-    decoded = _decoded(text, source)
+    parsed = SourceText(text, source)
     try:
-        return _Reading(decoded, source, _attributes(decoded)).document()
+        return _Reading(parsed, _attributes(parsed)).document()
     except ClassAdError as error:
-        where = place_at(decoded, error.at).of(source)
-        raise RequestError(error.code, f"{where}: {error.what}.", error.advice) from None
+        raise parsed.refusal(error.at, error.what, error.advice, error.code) from None
 
 
-def _decoded(text: str | bytes, source: str) -> str:
-    raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        where = place_at(raw[: error.start].decode("utf-8", "replace"), error.start).of(source)
-        message = f"{where}: the text is not UTF-8 from here on."
-        raise RequestError("not_text", message, "Save the file as UTF-8.") from None
-
-
-def _attributes(text: str) -> dict[str, Attribute]:
+def _attributes(source: SourceText) -> dict[str, Attribute]:
     """Return the attributes by their names in lower case. The brackets around them may be missing.
 
     Raises ClassAdError.
     """
-    checker = Checker(tokens(text))
+    checker = Checker(tokens(source.text))
     begin = checker.advance() if checker.next.text == "[" else None
     found: dict[str, Attribute] = {}
     while checker.next.kind is Kind.NAME:
@@ -130,7 +117,7 @@ def _attributes(text: str) -> dict[str, Attribute]:
         first = checker.index
         value = checker.expression()
         if name.word in found:
-            before = place_at(text, found[name.word].at).line
+            before = source.place(found[name.word].at).line
             what = f"{shown(name.text, quote='')} stands here a second time, after line {before}"
             raise ClassAdError(name.at, what, "Remove one of the two.", "duplicate_key")
         found[name.word] = Attribute(name.text, name.at, value, checker.tokens[first : checker.index])
@@ -161,16 +148,14 @@ def _check_end(checker: Checker, begin: Token | None) -> None:
 class _Reading:
     """The translation of attributes into a job file. Its methods raise ClassAdError."""
 
-    def __init__(self, text: str, source: str, attributes: Mapping[str, Attribute]) -> None:
-        self._text, self._source, self._attributes = text, source, attributes
-        self._job: dict[str, Any] = {}
-        self._component: dict[str, Any] = {}
-        self._places: dict[Path, Place] = {}
+    def __init__(self, source: SourceText, attributes: Mapping[str, Attribute]) -> None:
+        self._source, self._attributes = source, attributes
+        self._job, self._component = ParsedJob(source.source), ParsedComponent()
 
     def document(self) -> Document:
         handlers: dict[str, Callable[[Attribute], None]] = {
             "type": self._type,
-            "jobname": lambda found: self._set(("name",), self._text_of(found), found),
+            "jobname": lambda found: self._job.set("name", self._text_of(found), self._place_of(found)),
             "priority": self._priority,
             "retrycount": self._retry_count,
             "environment": self._environment,
@@ -180,10 +165,10 @@ class _Reading:
             "requirements": lambda found: self._expression(found, "requirements"),
             "rank": lambda found: self._expression(found, "rank"),
         }
-        together = {
+        together = (
             "executable", "arguments", "stdinput", "stdoutput", "stderror", "jobtype", "nodenumber", "minnumcpu",
             "maxnumcpu",
-        }  # fmt: skip
+        )  # fmt: skip
         for key, found in self._attributes.items():
             if key in handlers:
                 handlers[key](found)
@@ -192,8 +177,8 @@ class _Reading:
         self._processors()
         self._interactive()
         self._program()
-        self._job["components"] = [self._component]
-        return Document(self._source, self._job, self._places)
+        self._job.add(self._component)
+        return self._job.document()
 
     def _refusal(self, found: Attribute, known: Collection[str]) -> ClassAdError:
         names = [_SPELLED.get(each, each) for each in known]
@@ -208,39 +193,37 @@ class _Reading:
             raise ClassAdError(found.tokens[0].at, what, 'Write Type = "Job"; and each job by itself.', "not_honoured")
 
     def _priority(self, found: Attribute) -> None:
-        self._set(("priority",), self._number_of(found, 0, LOWEST_PRIORITY), found)
+        self._job.set("priority", self._number_of(found, 0, LOWEST_PRIORITY), self._place_of(found))
 
     def _retry_count(self, found: Attribute) -> None:
-        self._set(("on_error",), self._number_of(found, 0, 1_000), found)
+        self._job.set("on_error", self._number_of(found, 0, 1_000), self._place_of(found))
 
     def _label(self, found: Attribute) -> None:
-        self._set(("labels",), {found.name: self._text_of(found)}, found)
+        self._job.set("labels", {found.name: self._text_of(found)}, self._place_of(found))
 
     def _files(self, found: Attribute, key: str) -> None:
-        paths = []
-        for index, (token, text) in enumerate(self._texts_of(found)):
-            paths.append(path_of_uri(text) if _ADDRESS.match(text) else text)
-            if paths[-1] is None:
+        self._job.set(key, [], self._place_of(found))
+        for token, text in self._texts_of(found):
+            path = path_of_uri(text) if _ADDRESS.match(text) else text
+            if path is None:
                 what = f"{found.name} names {shown(text)}, which is elsewhere"
                 raise ClassAdError(token.at, what, "Name files of this machine.", "not_honoured")
-            self._mark((key, index), token.at)
-        self._set((key,), paths, found)
+            self._job.append(key, path, self._place(token))
 
     def _environment(self, found: Attribute) -> None:
-        variables: dict[str, str] = {}
+        variables = self._component.environment
+        self._component.places["environment",] = self._place_of(found)
         for token, text in self._texts_of(found):
             name, sign, value = text.partition("=")
             if not sign or name in variables:
                 what = f"{shown(text)} sets no variable" if not sign else f"{shown(name)} is set a second time"
                 raise ClassAdError(token.at, what, 'Write each variable once, as "NAME=value".')
-            variables[name] = value
-            self._mark((*_COMPONENT, "environment", name), token.at)
-        self._set((*_COMPONENT, "environment"), variables, found)
+            variables[name] = ParsedText(value, self._place(token))
 
     def _expression(self, found: Attribute, key: str) -> None:
         end = Token(Kind.END, "", found.tokens[-1].at)
         checker = Checker([*found.tokens, end], own=self._own(), unreadable=self._attributes.keys())
-        self._set((*_COMPONENT, key), checker.expression().text, found)
+        self._component.set(key, checker.expression().text, self._place_of(found))
 
     def _own(self) -> dict[str, str]:
         """Return the numbers of processors by the names that expressions have for them."""
@@ -266,7 +249,7 @@ class _Reading:
     def _interactive(self) -> None:
         found = self._attributes.get("jobtype")
         if found is not None and any(text.casefold() == _INTERACTIVE.casefold() for _, text in self._texts_of(found)):
-            self._set(("interactive",), True, found)
+            self._job.set("interactive", True, self._place_of(found))
 
     def _counts(self) -> tuple[int, int]:
         """Return the least and the most processors."""
@@ -295,51 +278,45 @@ class _Reading:
         if kind != "normal" and not {"minnumcpu", "nodenumber"} & self._attributes.keys():
             at = self._attributes["jobtype"].at
             raise ClassAdError(at, "a parallel job has no MinNumCPU", "Write MinNumCPU = 4;.", "missing_key")
-        self._component["processors"] = least if least == most else {"want": most, "least": least}
+        component = self._component
+        component.values["processors"] = least if least == most else {"want": most, "least": least}
         if kind in _ONE_CLUSTER:
-            self._component |= {"launch": "mpi", "mpi": _ONE_CLUSTER[kind]}
+            component.values |= {"launch": "mpi", "mpi": _ONE_CLUSTER[kind]}
         elif kind == _GROUP:
-            self._component["spread"] = True
+            component.values["spread"] = True
         else:
-            self._component["launch"] = "once"
-        for path in ("processors", "launch", "mpi", "spread"):
-            if named is not None:
-                self._mark((*_COMPONENT, path), named.at)
+            component.values["launch"] = "once"
+        if named is not None:
+            component.places |= {(key,): self._place(named) for key in ("processors", "launch", "mpi", "spread")}
 
     def _program(self) -> None:
         found = self._attributes.get("executable")
         if found is None:
             first = next(iter(self._attributes.values()))
             raise ClassAdError(first.at, "the job has no Executable", 'Write Executable = "…";.', "missing_key")
-        program = self._text_of(found)
-        sandbox = [path.rpartition("/")[2] for path in self._job.get("stage_in", ())]
+        component, program = self._component, self._text_of(found)
+        sandbox = [path.rpartition("/")[2] for path in self._job.values.get("stage_in", ())]
         if "/" not in program and program in sandbox:
             program = f"./{program}"  # it is looked up in the job's own directory
-        argv = [*redirecting(self._redirections()), program, *self._arguments()]
-        self._set((*_COMPONENT, "executable"), argv[0], found)
-        if argv[1:]:
-            self._set((*_COMPONENT, "arguments"), argv[1:], self._attributes.get("arguments", found))
+        component.executable = ParsedText(program, self._place_of(found))
+        component.append = self._job_type() != "normal"
+        component.files = {
+            operator: ParsedText(self._text_of(file), self._place_of(file))
+            for name, operator in {"stdinput": "<", "stdoutput": ">", "stderror": "2>"}.items()
+            if (file := self._attributes.get(name)) is not None
+        }
+        arguments = self._attributes.get("arguments")
+        component.places["arguments",] = place = self._place_of(arguments or found)
+        if arguments is not None:
+            component.arguments = [ParsedText(word, place) for word in self._words_of(arguments)]
 
-    def _arguments(self) -> list[str]:
+    def _words_of(self, found: Attribute) -> list[str]:
         """Return the words of Arguments, which are divided and quoted as for a shell; there is no shell."""
-        found = self._attributes.get("arguments")
-        if found is None:
-            return []
         try:
             return shlex.split(self._text_of(found))
         except ValueError:
             what = "Arguments has a quote or an escape without its end"
             raise ClassAdError(found.tokens[0].at, what, "Close it, as for a shell.") from None
-
-    def _redirections(self) -> dict[str, str]:
-        """Return the file of each operator of the shell. Several processes append, so that none truncates the file."""
-        more = ">" if self._job_type() != "normal" else ""
-        operators = {"stdinput": "<", "stdoutput": f">{more}", "stderror": f"2>{more}"}
-        return {
-            operator: self._text_of(self._attributes[name])
-            for name, operator in operators.items()
-            if name in self._attributes
-        }
 
     # ---- values
 
@@ -371,13 +348,12 @@ class _Reading:
         what = f"{shown(found.name, quote='')} is not {wanted}"
         return ClassAdError(found.tokens[0].at, what, advice, "wrong_value")
 
-    def _set(self, path: Path, value: object, found: Attribute) -> None:
-        target = self._component if path[:2] == _COMPONENT else self._job
-        target[str(path[-1])] = value
-        self._mark(path, found.tokens[0].at)
+    def _place_of(self, found: Attribute) -> Place:
+        """Return the place of the attribute's value."""
+        return self._place(found.tokens[0])
 
-    def _mark(self, path: Path, at: int) -> None:
-        self._places[path] = place_at(self._text, at)
+    def _place(self, part: Attribute | Token) -> Place:
+        return self._source.place(part.at)
 
 
 def _quoted(text: str) -> str:

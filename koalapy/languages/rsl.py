@@ -8,24 +8,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Union
 
-from koalapy.languages.drafts import redirecting
+from koalapy.languages.parsed import ParsedJob, SourceText
 from koalapy.languages.rsl_attributes import (
     COMPONENT_ATTRIBUTES,
     CONTACT,
     FLOW_ATTRIBUTES,
     JOB_ATTRIBUTES,
     Attribute,
-    ComponentAttributes,
     Reading,
+    RslComponent,
     read_component_attribute,
     read_contact,
     site_named_by,
 )
-from koalapy.languages.rsl_tokens import RslText
 from koalapy.languages.rsl_tree import Compound, Operator, Relation, Specification
 from koalapy.languages.rsl_values import SUBSTITUTION, Evaluation, Scope, canonical
 from koalapy.model.counts import counted_as
-from koalapy.model.textfile.document import Document, Path
+from koalapy.model.textfile.document import Document
 from koalapy.model.textfile.words import shown
 
 
@@ -40,11 +39,11 @@ def document_of(text: str | bytes, source: str) -> Document:
     """Return the job in the form of koalapy's job file. Raises RequestError."""
     from koalapy.languages.rsl_grammar import parse  # late: lark takes longer to import than all else here
 
-    rsl = RslText(text, source)
+    rsl = SourceText(text, source)
     return document_of_tree(rsl, parse(rsl))
 
 
-def document_of_tree(rsl: RslText, tree: Specification) -> Document:
+def document_of_tree(rsl: SourceText, tree: Specification) -> Document:
     """Return the request of a syntax tree in the form of koalapy's job file. Raises RequestError."""
     _check_operators(rsl, tree)
     evaluation = Evaluation(rsl)
@@ -54,10 +53,10 @@ def document_of_tree(rsl: RslText, tree: Specification) -> Document:
     if reading.waits is not None:
         what = "wait names jobs of a multistage request, and this is one job"
         raise rsl.refusal(reading.waits.at, what, "Write *(…)(…), or koala submit --after ID.", "not_honoured")
-    return Document(rsl.source, reading.job, reading.places)
+    return reading.job.document()
 
 
-def _check_operators(rsl: RslText, request: Specification, outer: Operator = Operator.MULTISTAGE) -> None:
+def _check_operators(rsl: SourceText, request: Specification, outer: Operator = Operator.MULTISTAGE) -> None:
     """Raises RequestError for an operator or a relation that no job can have. `outer`: the operator around it."""
     if isinstance(request, Relation):
         if request.operator != "=":
@@ -76,35 +75,35 @@ def _check_operators(rsl: RslText, request: Specification, outer: Operator = Ope
         _check_operators(rsl, part, request.operator)
 
 
-def _job(rsl: RslText, evaluation: Evaluation, tree: Specification, outer: Scope) -> Reading:
+def _job(rsl: SourceText, evaluation: Evaluation, tree: Specification, outer: Scope) -> Reading:
     """Read the request of one job. Raises RequestError."""
-    reading = Reading(rsl, evaluation)
+    reading = Reading(rsl, evaluation, ParsedJob(rsl.source, {"components": []}))
     if isinstance(tree, Compound) and tree.operator is Operator.MULTIREQUEST:
         _multirequest(reading, tree, outer)
     else:
-        component = ComponentAttributes(tree.at)
+        component = RslComponent(at=tree.at)
         for attribute in _attributes(reading, tree, outer):
             JOB_ATTRIBUTES.get(attribute.key, read_component_attribute)(reading, component, attribute)
         _add_component(reading, component)
     if not reading.communicates:
-        reading.job.setdefault("communication", "none")
+        reading.job.values.setdefault("communication", "none")
     return reading
 
 
-def _flow(rsl: RslText, evaluation: Evaluation, tree: Compound, outer: Scope, sent: bool = False) -> Document:
+def _flow(rsl: SourceText, evaluation: Evaluation, tree: Compound, outer: Scope, sent: bool = False) -> Document:
     """Return a multistage request in the form of a job file with `jobs`. Raises RequestError."""
-    flow, jobs = Reading(rsl, evaluation, job={}), list[Reading]()
+    flow, jobs = Reading(rsl, evaluation, ParsedJob(rsl.source)), list[Reading]()
     whole = _stage(flow, jobs, tree, outer, sent=sent)
-    names = [reading.job.setdefault("name", str(place)) for place, reading in enumerate(jobs, 1)]
+    names = [reading.job.values.setdefault("name", str(number)) for number, reading in enumerate(jobs, 1)]
     order = _explicit_order(rsl, jobs) if any(each.waits is not None for each in jobs) else implicit_order(whole)
-    found = Document(rsl.source, {**flow.job, "jobs": [each.job for each in jobs]}, flow.places)
-    for place, reading in enumerate(jobs):
-        if after := order[place]:
-            reading.job["after"] = [names[each] for each in after]
+    flow.job.values["jobs"] = [each.job.values for each in jobs]
+    for index, reading in enumerate(jobs):
+        if after := order[index]:
+            reading.job.values["after"] = [names[each] for each in after]
         if reading.waits is not None:
-            reading.mark(("after",), reading.waits.at)
-        flow.places.update({("jobs", place, *path): each for path, each in reading.places.items()})
-    return found
+            reading.job.places["after",] = rsl.place(reading.waits.at)
+        flow.job.places.update({("jobs", index, *path): each for path, each in reading.job.places.items()})
+    return flow.job.document()
 
 
 def _stage(
@@ -126,7 +125,7 @@ def _stage(
             if site_named_by(attribute) is not None:
                 what, advice = "names a site beside the outermost *", f"Write *(*({attribute.name}=…)(&…)…)."
             raise flow.refusal(attribute, what, advice)
-        FLOW_ATTRIBUTES[attribute.key](flow, ComponentAttributes(tree.at), attribute)
+        FLOW_ATTRIBUTES[attribute.key](flow, RslComponent(at=tree.at), attribute)
     parts: list[Stage | int] = []
     for part in tree.parts:
         if isinstance(part, Relation):
@@ -139,7 +138,7 @@ def _stage(
         else:
             parts.append(len(jobs))
             jobs.append(_job(flow.rsl, flow.evaluation, part, scope))
-            flow.mark(("jobs", len(jobs) - 1), part.at)
+            flow.job.places["jobs", len(jobs) - 1] = flow.rsl.place(part.at)
     return Stage(tuple(parts))
 
 
@@ -149,20 +148,20 @@ def _subtree(flow: Reading, tree: Compound, outer: Scope) -> Reading | None:
     if not any(site_named_by(each) for each in own):
         return None
     inner = _flow(flow.rsl, flow.evaluation, tree, outer, sent=True)
-    found = Reading(flow.rsl, flow.evaluation, dict(inner.data), dict(inner.places))
+    job = ParsedJob(inner.source, inner.data, {**inner.places, (): flow.rsl.place(tree.at)})
+    found = Reading(flow.rsl, flow.evaluation, job)
     for attribute in own:
         if attribute.key == CONTACT:
-            read_contact(found, ComponentAttributes(tree.at), attribute)
+            read_contact(found, RslComponent(at=tree.at), attribute)
         elif attribute.key in _OF_SENT:
-            JOB_ATTRIBUTES[attribute.key](found, ComponentAttributes(tree.at), attribute)
-    found.mark((), tree.at)
+            JOB_ATTRIBUTES[attribute.key](found, RslComponent(at=tree.at), attribute)
     return found
 
 
 _OF_SENT = frozenset({CONTACT, "wait"})
 
 
-def _explicit_order(rsl: RslText, jobs: Sequence[Reading]) -> dict[int, tuple[int, ...]]:
+def _explicit_order(rsl: SourceText, jobs: Sequence[Reading]) -> dict[int, tuple[int, ...]]:
     """Return the jobs for which each job waits by its `wait`, which counts the request's jobs from 1 (section 6.2).
 
     Raises RequestError for a number that no job has.
@@ -181,7 +180,7 @@ def _explicit_order(rsl: RslText, jobs: Sequence[Reading]) -> dict[int, tuple[in
 def _multirequest(reading: Reading, request: Compound, outer: Scope) -> None:
     """Add the components of a multirequest, also of those inside it. Raises RequestError."""
     scope = reading.evaluation.scope(request, outer)
-    whole = ComponentAttributes(request.at)  # what stands beside the subrequests is of the job
+    whole = RslComponent(at=request.at)  # what stands beside the subrequests is of the job
     for attribute in _own_attributes(reading, request, scope):
         of_component = attribute.key in COMPONENT_ATTRIBUTES and site_named_by(attribute) is None
         if of_component and attribute.key not in JOB_ATTRIBUTES:
@@ -192,7 +191,7 @@ def _multirequest(reading: Reading, request: Compound, outer: Scope) -> None:
         if isinstance(part, Compound) and part.operator is Operator.MULTIREQUEST:
             _multirequest(reading, part, scope)
         elif isinstance(part, Compound):
-            component = ComponentAttributes(part.at)
+            component = RslComponent(at=part.at)
             for attribute in _attributes(reading, part, scope):
                 if attribute.key in JOB_ATTRIBUTES and attribute.key != "label":
                     what = "is of one subrequest, but koalapy knows it of the whole job only"
@@ -239,62 +238,44 @@ def _own_attributes(reading: Reading, request: Compound, scope: Scope) -> Iterat
             yield Attribute(shown(part.attribute, quote=""), canonical(part.attribute), values, part.at)
 
 
-def _add_component(reading: Reading, component: ComponentAttributes) -> None:
-    """Add a component to the job file. Raises RequestError for what its attributes do not give together."""
-    index = len(reading.job["components"])
-    at: Path = ("components", index)
-    reading.mark(at, component.at)
+def _add_component(reading: Reading, component: RslComponent) -> None:
+    """Add a component to the job. Raises RequestError for what its attributes do not give together."""
+    place, numbers = reading.rsl.place, component.numbers
     if component.executable is None:
         advice = "Write (executable=…)."
         raise reading.rsl.refusal(component.at, "this request has no executable", advice, "missing_key")
-    count = component.keys.setdefault("processors", (1, component.at))[0]
-    _divide_hosts(reading, component, count)
-    processes = 1 if component.keys.get("launch", ("",))[0] == "once" else count
+    count, at = numbers.get("count", (1, component.at))
+    component.places[()] = place(component.at)
+    component.set("processors", count, place(at))
+    if "hostcount" in numbers:
+        _divide_hosts(reading, component, count, *numbers["hostcount"])
+    processes = 1 if component.values.get("launch") == "once" else count
     _share_memory(reading, component, max(1, count // max(1, processes)))
-    if component.least is not None:
-        least, at_least = component.least
-        component.keys["processors"] = ({"want": count, "least": least}, at_least)
-    words = [component.executable, *component.arguments]
-    before = redirecting(_redirections(component, processes))
-    argv = [*before, *(word.text for word in words)]
-    found = {"executable": argv[0], "arguments": argv[1:], **{key: value for key, (value, _) in component.keys.items()}}
-    reading.job["components"].append(found)
-    for place, word in enumerate(words, len(before)):
-        reading.mark((*at, "arguments", place - 1) if place else (*at, "executable"), word.at)
-    for key, (_, offset) in component.keys.items():
-        reading.mark((*at, key), offset)
+    if "mincount" in numbers:
+        least, at = numbers["mincount"]
+        component.set("processors", {"want": count, "least": least}, place(at))
+    component.append = processes > 1
+    reading.job.add(component)
     reading.communicates |= component.communicates
 
 
-def _redirections(component: ComponentAttributes, processes: int) -> dict[str, str]:
-    """Return the file of each operator of the shell. Several processes append, so that none truncates the file."""
-    more = ">" if processes > 1 else ""
-    operators = {"stdin": "<", "stdout": f">{more}", "stderr": f"2>{more}"}
-    return {operator: component.files[name].text for name, operator in operators.items() if name in component.files}
-
-
-def _divide_hosts(reading: Reading, component: ComponentAttributes, count: int) -> None:
-    if component.hosts is None:
-        return
-    hosts, at = component.hosts
+def _divide_hosts(reading: Reading, component: RslComponent, count: int, hosts: int, at: int) -> None:
     if hosts < 1 or count % hosts:
-        advice = f"Write a number that divides the count, {count}."
-        raise reading.rsl.refusal(
-            at,
-            f"hostCount is {hosts}, among which {counted_as(count, 'process is', 'processes are')} not divided equally",
-            advice,
-        )
-    component.keys["processors_per_node"] = (count // hosts, at)
+        processes = counted_as(count, "process is", "processes are")
+        what = f"hostCount is {hosts}, among which {processes} not divided equally"
+        raise reading.rsl.refusal(at, what, f"Write a number that divides the count, {count}.")
+    component.set("processors_per_node", count // hosts, reading.rsl.place(at))
 
 
-def _share_memory(reading: Reading, component: ComponentAttributes, processors: int) -> None:
+def _share_memory(reading: Reading, component: RslComponent, processors: int) -> None:
     """Set the memory of each processor from that of one process, which has so many processors."""
-    least, most = component.memory_mb.get("minmemory"), component.memory_mb.get("maxmemory")
+    least, most = component.numbers.get("minmemory"), component.numbers.get("maxmemory")
     if least and most and least[0] > most[0]:
         what = f"minMemory is {least[0]}, more than maxMemory, {most[0]}"
         raise reading.rsl.refusal(least[1], what, "Exchange the two, or leave one out.", "contradiction")
     if found := most or least:
-        component.keys["memory_per_processor"] = (f"{-(-found[0] // processors)}M", found[1])
+        megabytes, at = found
+        component.set("memory_per_processor", f"{-(-megabytes // processors)}M", reading.rsl.place(at))
 
 
 def implicit_order(whole: Stage) -> dict[int, tuple[int, ...]]:

@@ -4,16 +4,15 @@ import posixpath
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic_core import PydanticCustomError
 
+from koalapy.languages.parsed import ParsedComponent, ParsedJob, ParsedText, SourceText
 from koalapy.languages.paths import as_executable, landing, path_of_uri, staged_out_to
-from koalapy.languages.rsl_tokens import RslText
 from koalapy.languages.rsl_values import Evaluated, Evaluation, Group, Word, canonical
 from koalapy.model.errors import RequestError
-from koalapy.model.textfile import Place
-from koalapy.model.textfile.document import Path, Plain
+from koalapy.model.textfile.document import Plain
 from koalapy.model.textfile.words import listed, shown, use_known
 
 _REMOVE = "Remove it."
@@ -32,17 +31,11 @@ class Attribute(NamedTuple):
 
 
 @dataclass(slots=True)
-class ComponentAttributes:
-    """The attributes of one subrequest, before they become a component."""
+class RslComponent(ParsedComponent):
+    """A subrequest. `at`: its offset. `numbers`: by the keys of attributes that count together, with their offsets."""
 
-    at: int
-    keys: dict[str, tuple[Any, int]] = field(default_factory=dict)  # of the job file: (value, offset)
-    executable: Word | None = None
-    arguments: tuple[Word, ...] = ()
-    files: dict[str, Word] = field(default_factory=dict)  # by stdin, stdout, stderr
-    hosts: tuple[int, int] | None = None  # (number, offset)
-    least: tuple[int, int] | None = None  # (number, offset)
-    memory_mb: dict[str, tuple[int, int]] = field(default_factory=dict)  # by minmemory, maxmemory: (number, offset)
+    at: int = 0
+    numbers: dict[str, tuple[int, int]] = field(default_factory=dict)
     communicates: bool = True
 
 
@@ -55,36 +48,33 @@ class Waits(NamedTuple):
 
 @dataclass(slots=True)
 class Reading:
-    """The job file that comes into being, with the places of its values in the text."""
+    """The reading of one job or flow. `communicates`: whether a component of the job does."""
 
-    rsl: RslText
+    rsl: SourceText
     evaluation: Evaluation
-    job: dict[str, Any] = field(default_factory=lambda: {"components": []})
-    places: dict[Path, Place] = field(default_factory=dict)
-    communicates: bool = False  # whether a component does
+    job: ParsedJob
+    communicates: bool = False
     waits: Waits | None = None
 
-    def mark(self, path: Path, at: int) -> None:
-        """Record the place of a value."""
-        self.places[path] = self.rsl.place(at)
-
-    def of_job(self, key: str, value: object, at: int) -> None:
+    def set_once(self, key: str, value: object, at: int) -> None:
         """Set a key of the job file. Raises RequestError if it is set already."""
-        if key in self.job:
-            what = f"{key} of the job stands here a second time, after line {self.places[key,].line}"
+        if key in self.job.values:
+            what = f"{key} of the job stands here a second time, after line {self.job.places[key,].line}"
             raise self.rsl.refusal(at, what, "Remove one of the two.", "duplicate_key")
-        self.job[key] = value
-        self.mark((key,), at)
+        self.job.set(key, value, self.rsl.place(at))
+
+    def text(self, word: Word) -> ParsedText:
+        return ParsedText(word.text, self.rsl.place(word.at))
 
     def refusal(self, attribute: Attribute, what: str, advice: str, code: str = "not_honoured") -> RequestError:
         """Return an error that names the attribute and its place. `what`: the rest of the sentence after the name."""
         return self.rsl.refusal(attribute.at, f"{attribute.name} {what}", advice, code)
 
 
-Handler = Callable[[Reading, ComponentAttributes, Attribute], None]
+Handler = Callable[[Reading, RslComponent, Attribute], None]
 
 
-def read_component_attribute(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+def read_component_attribute(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
     """Read an attribute of a component. Raises RequestError for an unknown one, or one that cannot be honoured."""
     if attribute.key in UNSUPPORTED:
         what, advice = UNSUPPORTED[attribute.key]
@@ -153,7 +143,7 @@ def _path(reading: Reading, attribute: Attribute) -> Word:
     return word
 
 
-def _executable(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+def _executable(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
     """Read the program. As in Globus, a name without a slash is a file in the working directory."""
     word = _path(reading, attribute)
     try:
@@ -161,73 +151,66 @@ def _executable(reading: Reading, component: ComponentAttributes, attribute: Att
     except PydanticCustomError as error:
         found = error.context or {}
         raise reading.refusal(attribute, str(found["what"]), str(found["advice"]), "wrong_value") from None
-    component.executable = word if "/" in word.text else Word(f"./{word.text}", word.at)
+    program = word.text if "/" in word.text else f"./{word.text}"
+    component.executable = ParsedText(program, reading.rsl.place(word.at))
 
 
-def _arguments(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
-    component.arguments = _words(reading, attribute)
+def _arguments(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
+    component.arguments = [reading.text(word) for word in _words(reading, attribute)]
 
 
-def _environment(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
-    variables: dict[str, str] = {}
+def _environment(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
+    component.places["environment",] = reading.rsl.place(attribute.at)
     for name, value in _pairs(reading, attribute, "(NAME value)"):
-        if name.text in variables:
+        if name.text in component.environment:
             what = f"{attribute.name} names {shown(name.text)} a second time"
             raise reading.rsl.refusal(name.at, what, "Remove one of the two.", "duplicate_key")
-        variables[name.text] = value.text
-        reading.mark(("components", len(reading.job["components"]), "environment", name.text), name.at)
-    component.keys["environment"] = (variables, attribute.at)
+        component.environment[name.text] = ParsedText(value.text, reading.rsl.place(name.at))
 
 
-def _file(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
-    component.files[attribute.key] = _path(reading, attribute)
+def _file(operator: str) -> Handler:
+    """Return the handler of a file to which the program is redirected by this operator."""
+
+    def handle(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
+        component.files[operator] = reading.text(_path(reading, attribute))
+
+    return handle
 
 
-def _count(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
-    component.keys["processors"] = (_number(reading, attribute), attribute.at)
+def _counted(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
+    """Read a number that has a meaning together with others."""
+    component.numbers[attribute.key] = (_number(reading, attribute), attribute.at)
 
 
-def _min_count(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
-    component.least = (_number(reading, attribute), attribute.at)
-
-
-def _host_count(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
-    component.hosts = (_number(reading, attribute), attribute.at)
-
-
-def _walltime(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
-    if "walltime" in component.keys:
+def _walltime(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
+    if "walltime" in component.values:
         raise reading.refusal(
             attribute, "stands beside another limit of the run time", "Remove one of the two.", "contradiction"
         )
-    component.keys["walltime"] = (f"{_number(reading, attribute)}m", attribute.at)
-
-
-def _memory(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
-    component.memory_mb[attribute.key] = (_number(reading, attribute), attribute.at)
+    component.set("walltime", f"{_number(reading, attribute)}m", reading.rsl.place(attribute.at))
 
 
 _LAUNCHES = {"multiple": "per-processor", "single": "once", "mpi": "mpi"}
 
 
-def _job_type(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+def _job_type(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
     kind = _one_of(reading, attribute, ("multiple", "single", "mpi", "condor"))
     if kind == "condor":
         raise reading.refusal(
             attribute, "is condor, a universe that no batch system here has", "Write multiple or single."
         )
-    component.keys["launch"] = (_LAUNCHES[kind], attribute.at)
+    component.set("launch", _LAUNCHES[kind], reading.rsl.place(attribute.at))
 
 
-def _start_type(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+def _start_type(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
     kind = _one_of(reading, attribute, ("strict-barrier", "loose-barrier", "no-barrier"))
     if kind == "no-barrier":
         advice = "Remove it: the program itself calls no barrier, and starts when all components have come."
         raise reading.refusal(attribute, "is no-barrier, but the components of a job start together", advice)
-    component.keys["optional"] = (kind == "loose-barrier", attribute.at)
+    component.set("optional", kind == "loose-barrier", reading.rsl.place(attribute.at))
 
 
-def _communication_type(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+def _communication_type(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
     kind = _one_of(reading, attribute, ("blocking-join", "independent"))
     component.communicates = kind == "blocking-join"
 
@@ -235,8 +218,8 @@ def _communication_type(reading: Reading, component: ComponentAttributes, attrib
 def _key(key: str) -> Handler:
     """Return the handler of an attribute whose value is that of a key of the job file's component."""
 
-    def handle(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
-        component.keys[key] = (_word(reading, attribute).text, attribute.at)
+    def handle(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
+        component.set(key, _word(reading, attribute).text, reading.rsl.place(attribute.at))
 
     return handle
 
@@ -249,40 +232,40 @@ def site_named_by(attribute: Attribute) -> str | None:
     return None
 
 
-def read_contact(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+def read_contact(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
     """Read the cluster of a component, or the site that runs the whole job. Raises RequestError."""
     site = site_named_by(attribute)
     if site is None:
-        component.keys["cluster"] = (_word(reading, attribute).text, attribute.at)
+        component.set("cluster", _word(reading, attribute).text, reading.rsl.place(attribute.at))
     else:
-        reading.of_job("site", site, attribute.at)
+        reading.set_once("site", site, attribute.at)
 
 
 def _without_effect(*known: str) -> Handler:
     """Return the handler of an attribute that, with these values, asks for what koalapy does anyway."""
 
-    def handle(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+    def handle(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
         _one_of(reading, attribute, known)
 
     return handle
 
 
-def _dry_run(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+def _dry_run(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
     if _one_of(reading, attribute, ("yes", "no")) == "yes":
         advice = "Remove it, and submit with --check: koala submit --check job.rsl."
         raise reading.refusal(attribute, "is yes, which is an option of the command here", advice)
 
 
-def _label(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+def _label(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
     """Read a label. Labels of subrequests are for people, and for programs that use DUROC's library."""
     _word(reading, attribute)
 
 
-def _name(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
-    reading.of_job("name", _word(reading, attribute).text, attribute.at)
+def _name(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
+    reading.set_once("name", _word(reading, attribute).text, attribute.at)
 
 
-def _wait(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
+def _wait(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
     """Read the numbers of jobs, which commas may separate too, as in the paper: `wait = 1, 2`."""
     numbers = []
     for word in _words(reading, attribute):
@@ -294,40 +277,36 @@ def _wait(reading: Reading, component: ComponentAttributes, attribute: Attribute
     reading.waits = Waits(tuple(numbers), attribute.at)
 
 
-def _on_error(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
-    reading.of_job("on_error", Plain(_word(reading, attribute).text), attribute.at)
+def _on_error(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
+    reading.set_once("on_error", Plain(_word(reading, attribute).text), attribute.at)
 
 
-def _on_failure(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
-    reading.of_job("on_failure", _one_of(reading, attribute, ("continue", "stop")), attribute.at)
+def _on_failure(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
+    reading.set_once("on_failure", _one_of(reading, attribute, ("continue", "stop")), attribute.at)
 
 
-def _communication(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
-    reading.of_job("communication", _one_of(reading, attribute, ("all", "none")), attribute.at)
+def _communication(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
+    reading.set_once("communication", _one_of(reading, attribute, ("all", "none")), attribute.at)
 
 
-def _stage_in(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
-    staged = reading.job.setdefault("stage_in", [])
-    reading.mark(("stage_in",), attribute.at)
+def _stage_in(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
+    reading.job.places["stage_in",] = reading.rsl.place(attribute.at)
     for source, place in _pairs(reading, attribute, "(file:///path/name name)"):
         path = _local_path(reading, attribute, source)
         if landing(path) != posixpath.normpath(place.text):
             what = f"{shown(path)} lies at {shown(landing(path))} on the cluster, not at {shown(place.text)}"
             raise reading.rsl.refusal(place.at, what, "Write that as its place; files are not renamed on their way.")
-        reading.mark(("stage_in", len(staged)), source.at)
-        staged.append(path)
+        reading.job.append("stage_in", path, reading.rsl.place(source.at))
 
 
-def _stage_out(reading: Reading, component: ComponentAttributes, attribute: Attribute) -> None:
-    staged = reading.job.setdefault("stage_out", [])
-    reading.mark(("stage_out",), attribute.at)
+def _stage_out(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
+    reading.job.places["stage_out",] = reading.rsl.place(attribute.at)
     for place, target in _pairs(reading, attribute, "(name file:///path/name)"):
         entry = staged_out_to(posixpath.normpath(place.text), _local_path(reading, attribute, target))
         if entry is None:
             what = f"{shown(target.text)} is another name than {shown(place.text)}"
             raise reading.rsl.refusal(target.at, what, "Let it end with that name; files are not renamed on their way.")
-        reading.mark(("stage_out", len(staged)), place.at)
-        staged.append(entry)
+        reading.job.append("stage_out", entry, reading.rsl.place(place.at))
 
 
 def _local_path(reading: Reading, attribute: Attribute, word: Word) -> str:
@@ -353,16 +332,16 @@ _OF_COMPONENT: dict[str, Handler] = {
     "executable": _executable,
     "arguments": _arguments,
     "environment": _environment,
-    "stdin": _file,
-    "stdout": _file,
-    "stderr": _file,
-    "count": _count,
-    "min_count": _min_count,
-    "hostCount": _host_count,
+    "stdin": _file("<"),
+    "stdout": _file(">"),
+    "stderr": _file("2>"),
+    "count": _counted,
+    "min_count": _counted,
+    "hostCount": _counted,
     "maxWallTime": _walltime,
     "maxTime": _walltime,
-    "minMemory": _memory,
-    "maxMemory": _memory,
+    "minMemory": _counted,
+    "maxMemory": _counted,
     "jobType": _job_type,
     "queue": _key("queue"),
     "project": _key("account"),

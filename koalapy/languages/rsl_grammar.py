@@ -8,7 +8,8 @@ from typing import Any
 from lark import Lark, Token, Transformer, UnexpectedToken, v_args
 from lark.lexer import Lexer
 
-from koalapy.languages.rsl_tokens import Kind, RslText, tokens
+from koalapy.languages.parsed import SourceText
+from koalapy.languages.rsl_tokens import Kind, is_stage, tokens
 from koalapy.languages.rsl_tree import (
     Compound,
     Joined,
@@ -46,7 +47,7 @@ _BELONGS = {
 }
 
 
-def parse(rsl: RslText) -> Specification:
+def parse(rsl: SourceText) -> Specification:
     """Return the syntax tree. Raises RequestError, with line and column."""
     try:
         tree: Any = _parser().parse(rsl)
@@ -56,7 +57,7 @@ def parse(rsl: RslText) -> Specification:
     return tree
 
 
-def _syntax_error(rsl: RslText, error: UnexpectedToken) -> RequestError:
+def _syntax_error(rsl: SourceText, error: UnexpectedToken) -> RequestError:
     """Return an error for the first token that fits nothing there."""
     if error.token.type == "$END":
         unclosed = []
@@ -77,7 +78,7 @@ def _syntax_error(rsl: RslText, error: UnexpectedToken) -> RequestError:
     if error.token.type == Kind.PREFIX and Kind.PREFIX not in error.expected:
         advice = f"Quote {error.token} if it is text; a request in a group needs parentheses."
     before = takewhile(lambda token: token.at < at, tokens(rsl))
-    if stages := [token.at - 1 for token in before if token.kind is Kind.PREFIX and rsl.is_stage(token.at - 1)]:
+    if stages := [token.at - 1 for token in before if token.kind is Kind.PREFIX and is_stage(rsl, token.at - 1)]:
         line, column = rsl.place(stages[-1])
         advice = f"If the (*( at {line}:{column} begins a comment, write a blank behind its *: here it is an operator."
     return rsl.refusal(at, f"{what} where {listed(belongs)} belongs", advice)
@@ -94,7 +95,7 @@ class _Tokens(Lexer):
     def __init__(self, lexer_conf: object) -> None:
         """There is nothing to configure."""
 
-    def lex(self, data: RslText) -> Iterator[Token]:  # type: ignore[override]
+    def lex(self, data: SourceText) -> Iterator[Token]:  # type: ignore[override]
         for token in tokens(data):
             yield Token(token.kind, token.text, start_pos=token.at)
 

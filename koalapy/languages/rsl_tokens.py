@@ -1,14 +1,11 @@
 """Divides RSL into parentheses, operators and words; knows quoting, comments and implicit concatenation."""
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterator
 from enum import StrEnum
-from functools import cached_property
 from typing import NamedTuple
 
-from koalapy.model.errors import RequestError
-from koalapy.model.textfile import MAX_BYTES, Place
+from koalapy.languages.parsed import SourceText
 from koalapy.model.textfile.words import shown
 
 MOST_TOKENS = 250_000
@@ -39,50 +36,10 @@ class Token(NamedTuple):
     at: int
 
 
-class RslText:
-    """A text in RSL, and the name of its file for messages."""
-
-    def __init__(self, text: str | bytes, source: str) -> None:
-        """Raises RequestError for what is too large, is not UTF-8, or contains a NUL character."""
-        self.source = source
-        self.text = self._decoded(text)
-
-    def place(self, at: int) -> Place:
-        """Return the place of an offset."""
-        line = bisect_left(self._line_ends, at) + 1
-        return Place(line, at - (self._line_ends[line - 2] if line > 1 else -1))
-
-    def refusal(self, at: int, what: str, advice: str, code: str = "syntax") -> RequestError:
-        """Return an error for this place. `what` is a sentence without its full stop."""
-        return RequestError(code, f"{self.place(at).of(self.source)}: {what}.", advice)
-
-    def is_stage(self, at: int) -> bool:
-        """Return whether a parenthesis, `*` and a group stand here: a multistage request, where a request may stand."""
-        return self.text.startswith("(*(", at)
-
-    @cached_property
-    def _line_ends(self) -> list[int]:
-        return [found.start() for found in re.finditer("\n", self.text)]
-
-    def _decoded(self, text: str | bytes) -> str:
-        raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        if len(raw) > MAX_BYTES:
-            message = f"{self.source} has {len(raw):,} bytes, more than {MAX_BYTES:,}."
-            raise RequestError("too_large", message, "Put long lists into a file, and stage it in.")
-        try:
-            decoded = raw.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            self.text = error.object[: error.start].decode("utf-8", "replace")
-            advice = "Save the file as UTF-8."
-            raise self.refusal(len(self.text), "the text is not UTF-8 from here on", advice, "not_text") from None
-        if (at := decoded.find("\0")) >= 0:
-            self.text = decoded
-            raise self.refusal(at, "a NUL character stands here, which no text can contain", "Remove it.", "not_text")
-        return decoded
-
-
-def tokens(rsl: RslText) -> Iterator[Token]:
+def tokens(rsl: SourceText) -> Iterator[Token]:
     """Yield the tokens. Raises RequestError for a text that has none, and beyond the limits."""
+    if (at := rsl.text.find("\0")) >= 0:
+        raise rsl.refusal(at, "a NUL character stands here, which no text can contain", "Remove it.", "not_text")
     scanner = _Scanner(rsl)
     for count, token in enumerate(scanner.run(), 1):
         if count > MOST_TOKENS:
@@ -91,10 +48,15 @@ def tokens(rsl: RslText) -> Iterator[Token]:
         yield token
 
 
+def is_stage(rsl: SourceText, at: int) -> bool:
+    """Return whether a parenthesis, `*` and a group stand here: a multistage request, where a request may stand."""
+    return rsl.text.startswith("(*(", at)
+
+
 class _Scanner:
     """A pass over the text. It remembers the token before, and what the open parentheses are."""
 
-    def __init__(self, rsl: RslText) -> None:
+    def __init__(self, rsl: SourceText) -> None:
         self._rsl, self._text = rsl, rsl.text
         self._at = 0
         self._open: list[bool] = []  # for each open parenthesis: whether a $ stands before it
@@ -119,7 +81,7 @@ class _Scanner:
     def _is_multistage(self) -> bool:
         """Return whether `(*` opens a multistage request: a group follows at once, and a request may stand here."""
         may_stand = self._values_depth is None and self._before in (Kind.PREFIX, Kind.CLOSE)
-        return may_stand and self._rsl.is_stage(self._at)
+        return may_stand and is_stage(self._rsl, self._at)
 
     def _skip_comment(self) -> None:
         end = self._text.find("*)", self._at + 2)

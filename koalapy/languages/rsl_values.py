@@ -5,7 +5,7 @@ from collections import ChainMap
 from collections.abc import MutableMapping, Sequence
 from typing import NamedTuple
 
-from koalapy.languages.rsl_tokens import RslText
+from koalapy.languages.parsed import SourceText
 from koalapy.languages.rsl_tree import Compound, Joined, Listed, Relation, Text, Value, Variable
 from koalapy.model.textfile import MAX_BYTES
 from koalapy.model.textfile.words import nearest, shown
@@ -42,7 +42,7 @@ def canonical(attribute: str) -> str:
 class Evaluation:
     """The evaluation of one text. It bounds the size of all values together."""
 
-    def __init__(self, rsl: RslText) -> None:
+    def __init__(self, rsl: SourceText) -> None:
         self._rsl = rsl
         self._left = MAX_BYTES  # characters that all values together may still have
 

@@ -178,6 +178,9 @@ BAD = [
     ('JobType={"Normal","Interactive","MPICH"}; Executable="a";', "1:33: JobType has a second kind", "not_honoured"),
     ('JobType={"Normal","MPICH"}; Executable="a";', "1:19: JobType has a second kind", "not_honoured"),
     ('Type="DAG"; Executable="a";', "1:6: Type is 'DAG'", "not_honoured"),
+    ('Executable = "bin/";', "1:14: components.0.executable is 'bin/', a directory", "wrong_value"),
+    ('StdOutput = "o"; Executable = "bin/";', "1:31: components.0.executable is 'bin/', a directory", "wrong_value"),
+    ('Executable = "../a"; StdInput = "i";', "1:14: components.0.executable is '../a', outside", "wrong_value"),
     ("Executable = a;", "1:14: Executable is not a text", "wrong_value"),
     ('Executable="a"; InputSandbox = {"a", b};', "1:32: InputSandbox is not a text, or a list", "wrong_value"),
     ('Executable="a"; Environment={"A"};', "1:30: 'A' sets no variable", "syntax"),
@@ -205,6 +208,12 @@ def test_a_mistake_is_refused_with_its_place(text: str | bytes, words: str, code
     assert f"jobs/job.jdl:{words}" in reason.message or (words.startswith(": ") and words in reason.message), reason
     assert reason.code == code
     assert reason.advice.endswith((".", "?", ";")), reason
+
+
+def test_the_advice_lists_the_attributes_always_in_the_same_order() -> None:
+    with pytest.raises(RequestError) as caught:
+        job('Executable = "a"; Unheard = 1;')
+    assert caught.value.reason.advice.endswith("Requirements, Rank, Executable, Arguments, ….")
 
 
 @given(st.text('[]{}()=;",.&|<>!?:+-*/%# \nab1eEo\\', max_size=60))

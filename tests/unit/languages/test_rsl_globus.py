@@ -7,8 +7,8 @@ globus-job-run, and of the Java CoG Kit. The texts are ours.
 import pytest
 from job_languages import read_rsl as read
 
+from koalapy.languages.parsed import SourceText
 from koalapy.languages.rsl_grammar import parse
-from koalapy.languages.rsl_tokens import RslText
 from koalapy.model.errors import RequestError
 from koalapy.model.request import ComponentRequest, Launch, Request
 
@@ -186,7 +186,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("text", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_is_refused_is_read_first(text: str, words: str) -> None:
-    parse(RslText(text, "job.rsl"))
+    parse(SourceText(text, "job.rsl"))
     with pytest.raises(RequestError) as caught:
         job(text)
     reason = caught.value.reason
@@ -218,4 +218,4 @@ def test_what_is_refused_is_read_first(text: str, words: str) -> None:
     ],
 )
 def test_what_globus_reads_is_read(text: str) -> None:
-    parse(RslText(text, "job.rsl"))
+    parse(SourceText(text, "job.rsl"))

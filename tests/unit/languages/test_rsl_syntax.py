@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from job_languages import read_rsl as read
 
 from koalapy.languages import rsl_tokens
+from koalapy.languages.parsed import SourceText
 from koalapy.languages.rsl_grammar import parse
-from koalapy.languages.rsl_tokens import MOST_DEPTH, MOST_TOKENS, RslText
+from koalapy.languages.rsl_tokens import MOST_DEPTH, MOST_TOKENS
 from koalapy.languages.rsl_tree import (
     Compound,
     Joined,
@@ -27,7 +28,7 @@ from koalapy.model.errors import Reason, RequestError
 
 
 def tree(text: str | bytes) -> Specification:
-    return parse(RslText(text, "job.rsl"))
+    return parse(SourceText(text, "job.rsl"))
 
 
 def values(text: str) -> tuple[Value, ...]:
