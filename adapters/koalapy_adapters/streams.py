@@ -144,7 +144,7 @@ class StreamEnd:
     @property
     def room(self) -> int:
         """The bytes that `put` takes now."""
-        return 0 if self._total is not None or self.is_over else WINDOW - len(self._out)
+        return 0 if self._total is not None or self.is_closed else WINDOW - len(self._out)
 
     @property
     def inbox(self) -> bytearray:
@@ -167,7 +167,7 @@ class StreamEnd:
         return self._total is not None and self._base > self._total
 
     @property
-    def is_over(self) -> bool:
+    def is_closed(self) -> bool:
         """Return whether nothing more can be put or comes."""
         return self.reset_by is not None or self.is_finished
 
@@ -193,7 +193,7 @@ class StreamEnd:
 
     def end(self) -> List[Any]:
         """Send nothing more after the bytes that were put. The other direction goes on."""
-        if self._total is not None or self.is_over:
+        if self._total is not None or self.is_closed:
             return []
         self._total = self._out.end
         return self._send()
@@ -213,7 +213,7 @@ class StreamEnd:
 
     def reset(self, code: str, message: str) -> List[Any]:
         """End both directions at once; what was not consumed is lost."""
-        if self.is_over:
+        if self.is_closed:
             return []
         why = StreamReset(self.name.tag, self.name.stream, code, message)
         self._close(why)
@@ -221,7 +221,7 @@ class StreamEnd:
 
     def resume(self, now: int) -> List[Any]:
         """Find out what was lost: the connection to the other end is a new one."""
-        if self.is_over:
+        if self.is_closed:
             return []
         self._probed_at = now
         return [self._probe()]
@@ -232,7 +232,7 @@ class StreamEnd:
         """React to a frame of this stream. One that breaks the rules resets the stream."""
         self._received_at = now
         if isinstance(frame, StreamReset):
-            if not self.is_over:
+            if not self.is_closed:
                 self._close(frame)
             return []
         if self.reset_by is not None:
@@ -247,13 +247,13 @@ class StreamEnd:
     # ---- time
 
     def next_wakeup(self) -> int:
-        """Return when to call `tick`. An end that is over is to be forgotten then; until then it answers."""
+        """Return when to call `tick`. An end that has ended is to be forgotten then; until then it answers."""
         silent_at = self._received_at + self.name.patience
-        return silent_at if self.is_over else min(silent_at, self._probe_at)
+        return silent_at if self.is_closed else min(silent_at, self._probe_at)
 
     def tick(self, now: int) -> List[Any]:
         """Return what is due by `now`."""
-        if self.is_over:
+        if self.is_closed:
             return []
         if now >= self._received_at + self.name.patience:
             return self.reset("timed_out", "The other end of the stream has not answered in time.")
@@ -263,7 +263,7 @@ class StreamEnd:
 
     def is_forgotten(self, now: int) -> bool:
         """Return whether nothing needs this end any more."""
-        return self.is_over and now >= self._received_at + self.name.patience
+        return self.is_closed and now >= self._received_at + self.name.patience
 
     # ---- inside
 

@@ -16,7 +16,7 @@ class Lease(TypedDict):
     neighbour: str
     reachable: bool
     """Whether the neighbour is connected."""
-    state: Literal["asked", "binding", "bound", "revoking", "closing", "over"]
+    state: Literal["asked", "binding", "bound", "revoking", "closing", "ended"]
     """`asked`: the lender has not answered; `binding`: its pilot does not run yet; `bound`: it is a cluster;
     `revoking`: its lender takes it back."""
     processors: int
@@ -36,7 +36,7 @@ class Lease(TypedDict):
 
 
 class EndedLease(TypedDict):
-    """A lease that is over: who had which processors under whose word, and what it cost. Times are of this site."""
+    """A lease that has ended: who had which processors under whose word, and what it cost. Times are of this site."""
 
     name: str
     direction: Literal["lent", "borrowed"]
@@ -70,7 +70,7 @@ class EndedLease(TypedDict):
 
 
 class SiteUsage(TypedDict):
-    """The processor-seconds that were lent to a neighbour and borrowed of it, in leases that are over."""
+    """The processor-seconds that were lent to a neighbour and borrowed of it, in leases that have ended."""
 
     neighbour: str
     lent_s: float
@@ -90,5 +90,5 @@ class LeasesAnswer(TypedDict):
     schema: Literal["koala.leases/1"]
     leases: list[Lease]
     ended: list[EndedLease]
-    """Those that are over, if they were asked for, the oldest first."""
+    """Those that have ended, if they were asked for, the oldest first."""
     usage: list[SiteUsage]

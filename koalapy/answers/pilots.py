@@ -13,7 +13,7 @@ class Pilot(TypedDict):
     name: str
     """Of its cluster: a component that names it is placed there."""
     job: int
-    state: Literal["binding", "bound", "draining", "closing", "over", "failed"]
+    state: Literal["binding", "bound", "draining", "closing", "ended", "failed"]
     """`binding`: its job waits, or is in a batch queue; `bound`: it is a cluster."""
     on: str
     """The cluster whose processors it holds."""

@@ -111,7 +111,7 @@ def _add_queries(app: FastAPI, service: Service) -> None:
         """Return the jobs when all of them are final, or after `timeout` seconds in the states that they have then."""
         ids = [JobId(each) for each in id]
         await _until_final(service, ids, min(timeout, LONGEST_WAIT_S))
-        return await run_in_threadpool(lambda: views.jobs(service.over(ids), service.transfers(ids)))
+        return await run_in_threadpool(lambda: views.jobs(service.work_after_wait(ids), service.transfers(ids)))
 
     @app.get("/v1/jobs/{job}")
     def show(job: JobId) -> JobAnswer:
@@ -209,7 +209,7 @@ async def _until_final(service: Service, jobs: list[JobId], timeout_s: float) ->
         with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(final.set)
 
-    forget = await run_in_threadpool(service.when_over, jobs, notify)
+    forget = await run_in_threadpool(service.when_final, jobs, notify)
     try:
         async with asyncio.timeout(timeout_s):
             await final.wait()

@@ -19,8 +19,8 @@ def add_leases(app: FastAPI, leases: Leases) -> None:
 
         With `ended`, list those too, as far as they ended after `since` (RFC 3339) and were not pruned.
         """
-        over = leases.ended(parse_bound(since)) if ended else []
-        return answer(leases.all(), leases.neighbours(), over)
+        found = leases.ended(parse_bound(since)) if ended else []
+        return answer(leases.all(), leases.neighbours(), found)
 
     @app.post("/v1/leases/{lease}/end")
     def end_lease(lease: str, body: EndLeaseBody | None = None) -> answers.LeaseAnswer:

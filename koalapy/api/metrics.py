@@ -197,7 +197,7 @@ class _Collector:
         )
         charged = CounterMetricFamily(
             "koala_leased_processor_seconds",
-            "Processor time of leases that are over, of all times: lent or borrowed.",
+            "Processor time of leases that have ended, of all times: lent or borrowed.",
             labels=("neighbour", "direction"),
         )
         for each in self._sites.links.neighbours():

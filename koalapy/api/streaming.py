@@ -51,7 +51,7 @@ class ApiStream:
         """Send these bytes, as fast as the program reads."""
         for start in range(0, len(data), MAX_CHUNK):
             piece = data[start : start + MAX_CHUNK]
-            await self._wait_for(lambda: self._stream.is_over or self._stream.room >= len(piece))  # noqa: B023
+            await self._wait_for(lambda: self._stream.is_closed or self._stream.room >= len(piece))  # noqa: B023
             self._stream.put(piece)
 
     def end(self) -> None:
@@ -69,9 +69,9 @@ class ApiStream:
         await self._wait_for(is_there)
         return data
 
-    async def over(self) -> None:
+    async def finish(self) -> None:
         """Wait until the program has read everything. Raises KoalaError if the stream is reset before."""
-        await self._wait_for(lambda: self._stream.is_open and self._stream.is_over)
+        await self._wait_for(lambda: self._stream.is_open and self._stream.is_closed)
 
     def abandon(self) -> None:
         """Reset the stream, unless it is over."""
@@ -79,7 +79,7 @@ class ApiStream:
 
     async def keep(self) -> None:
         """Probe the other end, and give it up in time."""
-        while not self._stream.is_over:
+        while not self._stream.is_closed:
             await asyncio.sleep(self._stream.tick())
 
     async def _wait_for(self, is_so: Callable[[], bool]) -> None:
@@ -123,7 +123,7 @@ class StreamAnswer(Response):
             while (data := await self._stream.read()) is not None:
                 await send(_body(encode(Chunk(0, 0, data))))
             await send(_body(encode(Chunk(0, 0, b""))))
-            await self._stream.over()
+            await self._stream.finish()
         except KoalaError as error:
             await send(_body(encode(Control(fields.error(error.reason)))))
         await send({"type": "http.response.body", "body": b"", "more_body": False})

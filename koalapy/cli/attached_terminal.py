@@ -92,7 +92,7 @@ class AttachedTerminal:
     def __init__(self, koalad: Grid, job: int, screen: Screen, take: bool, escape: bytes, reconnect_s: float) -> None:
         self.koalad, self.job, self.screen, self.reconnect_s = koalad, job, screen, reconnect_s
         self._take, self._escape = take, escape
-        self._over = 0  # the attempt whose program has ended
+        self._ended_attempt = 0  # the attempt whose program has ended
         self._silent_since: float | None = None
         self.has_begun = False
         self._is_whole = True  # what was shown
@@ -108,7 +108,7 @@ class AttachedTerminal:
         Raises Detached once the person is gone, NotReachable if koalad is, and KoalaError if that is for good.
         """
         first = found["components"][0]
-        if first["state"] not in _REACHED or first["attempt"] == self._over:
+        if first["state"] not in _REACHED or first["attempt"] == self._ended_attempt:
             return
         try:
             where = self.koalad.terminal(self.job)
@@ -118,7 +118,7 @@ class AttachedTerminal:
                     self.screen.use(terminal, Keys(self._escape))
                 else:
                     self._feed(terminal)
-            self._over = first["attempt"]
+            self._ended_attempt = first["attempt"]
         except NotReachable:
             raise
         except TransientError as error:
@@ -128,7 +128,7 @@ class AttachedTerminal:
                 raise Detached(is_taken=True) from None
             if error.reason.code not in _HAS_ENDED:
                 raise
-            self._over, self._is_whole = first["attempt"], False
+            self._ended_attempt, self._is_whole = first["attempt"], False
 
     def _begin(self, where: TerminalAnswer) -> None:
         self._silent_since = None
@@ -244,7 +244,7 @@ class Screen:
             termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-class _Over:
+class _EndOfOutput:
     """The end of what a terminal shows. `descriptor` can be read once there is something to look at."""
 
     def __init__(self, descriptor: int) -> None:
@@ -274,13 +274,13 @@ class _Over:
 
 
 @contextmanager
-def _reading(terminal: Terminal, show: Callable[[bytes], None]) -> Iterator[tuple[_Over, Callable[[], bool]]]:
+def _reading(terminal: Terminal, show: Callable[[bytes], None]) -> Iterator[tuple[_EndOfOutput, Callable[[], bool]]]:
     """Show what the terminal shows, on a thread of its own, while the block runs.
 
     Yields its end, and a function that returns whether the window has another size since the last call.
     """
     reading, writing = os.pipe()
-    over, sizes = _Over(reading), [False]
+    end, sizes = _EndOfOutput(reading), [False]
 
     def wake() -> None:
         with suppress(OSError):
@@ -291,8 +291,8 @@ def _reading(terminal: Terminal, show: Callable[[bytes], None]) -> Iterator[tupl
             for data in terminal.read():
                 show(data)
         except KoalaError as error:
-            over.error = error
-        over.event.set()
+            end.error = error
+        end.event.set()
         wake()
 
     def on_resize(number: int, frame: object) -> None:
@@ -312,7 +312,7 @@ def _reading(terminal: Terminal, show: Callable[[bytes], None]) -> Iterator[tupl
         thread.start()
         left.callback(thread.join)
         left.callback(terminal.hang_up)
-        yield over, resized
+        yield end, resized
 
 
 def _typed(descriptor: int, wakes: int) -> bytes | None:

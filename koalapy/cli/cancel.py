@@ -57,11 +57,11 @@ def cancel(
             if ids and everything and not yes:
                 _confirm(len(ids))
         changed = koalad.cancel_many(ids, force=force)
-        over = [each["id"] for each in changed["refused"] if each["error"]["code"] == "wrong_state"]
-        if over:
-            what = f"Job {over[0]} is" if len(over) == 1 else f"{len(over)} jobs are"
+        final = [each["id"] for each in changed["refused"] if each["error"]["code"] == "wrong_state"]
+        if final:
+            what = f"Job {final[0]} is" if len(final) == 1 else f"{len(final)} jobs are"
             print_message(f"koala: {what} final already; nothing was left to cancel.")
-        print_changed(changed, json, known=over)
+        print_changed(changed, json, known=final)
 
 
 def _live_jobs(koalad: Grid, states: Sequence[JobState], name: str | None, labels: Sequence[str]) -> list[int]:

@@ -31,7 +31,7 @@ _COLUMNS = ("NAME", "DIRECTION", "NEIGHBOUR", "STATE", "PROCESSORS", "ON", "ENDS
 def list_leases(
     ctx: typer.Context,
     everything: Annotated[
-        bool, typer.Option("--all", help="List those that are over too, with their charges.")
+        bool, typer.Option("--all", help="List those that have ended too, with their charges.")
     ] = False,
     since: Annotated[
         str | None,
@@ -70,9 +70,9 @@ def end_lease(
         while any(_is_same(each, found) for each in koalad.leases()["leases"]):
             time.sleep(_LOOK_S)
     if json:
-        print_json({"schema": "koala.lease/1", "lease": {**found, "state": "over"}})
+        print_json({"schema": "koala.lease/1", "lease": {**found, "state": "ended"}})
     else:
-        out.print(f"{name} is over.")
+        out.print(f"{name} has ended.")
 
 
 def _is_same(one: "Lease", other: "Lease") -> bool:

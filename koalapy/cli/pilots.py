@@ -27,7 +27,7 @@ pilots = typer.Typer(
 app.add_typer(pilots, name="pilots")
 _LOOK_S = 0.5
 _COLUMNS = ("NAME", "STATE", "ON", "PROCESSORS", "SHARED", "ENDS", "JOBS")
-_OVER = ("over", "failed")
+_FINAL = ("ended", "failed")
 
 
 def complete_pilots(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
@@ -38,7 +38,7 @@ def complete_pilots(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]
 @pilots.callback()
 def list_pilots(
     ctx: typer.Context,
-    ended: Annotated[bool, typer.Option("--all", help="List those too that are over, until they are pruned.")] = False,
+    ended: Annotated[bool, typer.Option("--all", help="List ended ones too, until they are pruned.")] = False,
     grid: options.Grid = None,
     json: options.Json = False,
 ) -> None:
@@ -109,7 +109,7 @@ def open_pilot(
         out.print(f"{found['name']} holds {held} of {cluster}; `koala pilots close {found['name']}` ends it.")
     elif found["state"] == "binding":
         out.print(f"{found['name']} is submitted to {cluster}; `koala pilots` shows it.")
-    if found["state"] in _OVER:
+    if found["state"] in _FINAL:
         why = found["reason"] or "It has ended."
         print_message(f"koala: {found['name']} is {found['state']}: {why} `koala explain {found['job']}` shows more.")
         raise typer.Exit(FAILED)
@@ -133,7 +133,7 @@ def close_pilot(
     """
     with errors_reported(), Grid(grid) as koalad:
         found = koalad.close_pilot(name, drain=drain, force=force)["pilot"]
-        found = _until(koalad, found, json, lambda each: each["state"] in _OVER)
+        found = _until(koalad, found, json, lambda each: each["state"] in _FINAL)
     if json:
         return print_json({"schema": "koala.pilot/1", "pilot": found})
     out.print(f"{name} is {found['state']}.")
@@ -143,7 +143,7 @@ def close_pilot(
 def _until(koalad: Grid, pilot: "Pilot", quiet: bool, is_so: Callable[["Pilot"], bool]) -> "Pilot":
     """Return the pilot once this is so, or it is over. Raises KoalaError."""
     last = ""
-    while not is_so(pilot) and pilot["state"] not in _OVER:
+    while not is_so(pilot) and pilot["state"] not in _FINAL:
         line = _progress(pilot)
         if line != last and not quiet:
             last = line
@@ -168,7 +168,7 @@ def _are(jobs: list[int]) -> str:
 def _ended(koalad: Grid, pilot: "Pilot") -> "Pilot":
     """Return a pilot whose job is final."""
     (job,) = koalad.jobs(ids=[pilot["job"]])
-    return {**pilot, "state": "failed" if job["state"] == "failed" else "over", "jobs": [], "reason": job["reason"]}
+    return {**pilot, "state": "failed" if job["state"] == "failed" else "ended", "jobs": [], "reason": job["reason"]}
 
 
 def _is_up(koalad: Grid, pilot: "Pilot") -> bool:

@@ -44,7 +44,7 @@ def wait(
             found = wait_with_progress(koalad, options.ids_of(koalad, jobs), timeout, reconnect)
         except TimeoutError as error:
             advice = f"The jobs go on; wait again, or longer than {timeout:g} s."
-            raise TransientError("not_over", str(error), advice) from None
+            raise TransientError("not_final", str(error), advice) from None
         explained = {job["id"]: explained_of(koalad, job) for job in found}
     if json:
         print_json({"schema": "koala.jobs/1", "jobs": found})

@@ -53,7 +53,7 @@ class FollowedLines:
     """Turns the frames of /v1/jobs/{job}/follow into whole lines.
 
     With `prefix` each line begins with its component and rank; None: if there are several components. `without`: a
-    process whose output is left out. `is_over` is True after the last frame.
+    process whose output is left out. `has_ended` is True after the last frame.
     """
 
     def __init__(self, prefix: bool | None = None, without: Writer | None = None) -> None:
@@ -66,7 +66,7 @@ class FollowedLines:
     def _begin(self) -> None:
         self._buffer = bytearray()
         self._writer, self._left = (0, 0, 0), 0  # position of the frame whose bytes are arriving, and its missing bytes
-        self.is_over = False
+        self.has_ended = False
 
     def restart(self) -> list[list[int]] | None:
         """Prepare for another answer, and return the positions to request; None before the first answer."""
@@ -106,7 +106,7 @@ class FollowedLines:
                     prefix = len(components) > 1 if self._prefix is None else self._prefix
                     self._lines = Interleaving(prefix, alone=len(components) == 1 and components[0][1] == 1)
             case {"end": None}:
-                self.is_over = True
+                self.has_ended = True
             case {"end": {"error": error}}:
                 raise error_of(error)
             case _:

@@ -291,8 +291,8 @@ class Grid:
             if all(job["state"] in _FINAL for job in found):
                 return found
             if deadline is not None and time.monotonic() >= deadline:
-                left_over = [str(job["id"]) for job in found if job["state"] not in _FINAL]
-                what = f"Job {left_over[0]} is" if len(left_over) == 1 else f"Jobs {', '.join(left_over)} are"
+                unfinished = [str(job["id"]) for job in found if job["state"] not in _FINAL]
+                what = f"Job {unfinished[0]} is" if len(unfinished) == 1 else f"Jobs {', '.join(unfinished)} are"
                 raise TimeoutError(f"{what} not final yet.")
 
     def cancel(self, job: int, *, force: bool = False) -> Job:
@@ -389,7 +389,7 @@ class Grid:
         """Request output again and again, each time from where the answer before broke off. Raises KoalaError."""
         lines = FollowedLines(prefix, without)
         cut = TransientError("cut", f"The output of job {job} broke off.", "Ask for it again.")
-        while not lines.is_over:
+        while not lines.has_ended:
             body = {"stream": stream, "component": component, "positions": lines.restart()}
             asked_at = time.monotonic()
             try:

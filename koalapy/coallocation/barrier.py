@@ -91,14 +91,14 @@ def time_out(core: Core, now: Instant, job: Job) -> None:
     failure.
     """
     barrier_ends = _barrier_ends(job, core.settings)
-    barrier_over = barrier_ends is not None and now >= barrier_ends
-    late = _not_come(core, job) if barrier_over else _missing(job)
+    timed_out = barrier_ends is not None and now >= barrier_ends
+    late = _not_come(core, job) if timed_out else _missing(job)
     in_time = barrier_ends is None or now < barrier_ends + _LEAD
     if in_time and late and len(late) < len(job.present) and all(each.request.optional for each in late):
         return _go_without(core, now, job, late)
     settings = core.settings
     code, limit = (
-        ("barrier_timeout", settings.barrier_timeout) if barrier_over else ("claim_timeout", settings.claim_timeout)
+        ("barrier_timeout", settings.barrier_timeout) if timed_out else ("claim_timeout", settings.claim_timeout)
     )
     stop_job(core, now, job, Outcome.SUBMISSION_FAILURE, _too_late(code, late, limit))
 

@@ -10,7 +10,7 @@ from koalapy.model.states import Ending, JobState
 from koalapy.model.units import Instant
 
 
-def finish_if_over(core: Core, now: Instant, job: Job) -> None:
+def finish_if_ended(core: Core, now: Instant, job: Job) -> None:
     """Collect the output of a running job whose components have all ended, or end the job if there is none."""
     if not job.state.running or job.collecting:
         return None
@@ -42,7 +42,7 @@ def complete(core: Core, now: Instant, job: Job) -> None:
     """Complete a stopping job whose programs have all ended well (`ended_first`), as if it had not been stopped."""
     core.records.change(job, state=JobState.RUNNING, outcome=None, reason=None)
     core.records.note(now, job.id, HistoryKind.JOB_ENDED_FIRST)
-    finish_if_over(core, now, job)
+    finish_if_ended(core, now, job)
 
 
 def on_output_collected(core: Core, now: Instant, event: OutputCollected) -> None:

@@ -58,6 +58,6 @@ def _exclude(core: Core, now: Instant, job: Job, cluster: str, until: Instant) -
 
 
 def _is_there(core: Core, cluster: str) -> bool:
-    """Return whether the cluster is not a pilot or lease that is over. A bound lease may have yet to join the grid."""
+    """Return whether the cluster is not an ended pilot or lease. A bound lease may have yet to join the grid."""
     lease = lease_of_cluster(cluster)
     return not is_held(cluster) or cluster in core.information.clusters or lease in core.leases.borrowed

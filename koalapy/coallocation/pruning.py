@@ -16,7 +16,7 @@ from koalapy.model.units import Instant
 
 Pruned = Work | Attempt  # the latter a sweep's pilot
 _REMEMBERED = 10_000  # ids of pruned jobs: far more than one request names
-NOT_OVER, PENDING_CANCEL, COLLECTING, OF_A_SWEEP, OF_A_FLOW, PRUNED, NOTIFYING = (
+NOT_FINAL, PENDING_CANCEL, COLLECTING, OF_A_SWEEP, OF_A_FLOW, PRUNED, NOTIFYING = (
     "not final for long enough", "a pending cancel", "output on its way", "a sweep that is not final",
     "a flow that is not final", "pruned already", "a notification on its way",
 )  # fmt: skip
@@ -116,7 +116,7 @@ def number_of(pruned: Pruned) -> JobId:
     return pruned.id.job if isinstance(pruned, Attempt) else pruned.id
 
 
-def over_since(pruned: Pruned) -> Instant | None:
+def final_since(pruned: Pruned) -> Instant | None:
     """Return since when a job or sweep is final, or since when a pilot has ended."""
     return pruned.ended_at if isinstance(pruned, Attempt) else pruned.finished_at
 
@@ -146,9 +146,9 @@ def _why_kept(core: Core, pruned: Pruned, before: Instant, with_pending_cancels:
     number = number_of(pruned)
     if number in core.pruning.pruned:
         return PRUNED
-    ended_at = over_since(pruned) if _is_over(core, pruned) else None
+    ended_at = final_since(pruned) if _is_final(core, pruned) else None
     if ended_at is None or ended_at > before:
-        return NOT_OVER
+        return NOT_FINAL
     if number in with_pending_cancels:
         return PENDING_CANCEL
     if number in core.pruning.collecting:
@@ -162,7 +162,7 @@ def _why_kept(core: Core, pruned: Pruned, before: Instant, with_pending_cancels:
     return ""
 
 
-def _is_over(core: Core, pruned: Pruned) -> bool:
+def _is_final(core: Core, pruned: Pruned) -> bool:
     if isinstance(pruned, Attempt):
         return pruned.let_go and pruned.id not in core.records.launchers
     if isinstance(pruned, Sweep):

@@ -84,7 +84,7 @@ def _examine(core: Core, now: Instant, job: Job) -> None:
             barrier.time_out(core, now, job)
         barrier.release_if_whole(core, now, job)
     if job.state.running:
-        completion.finish_if_over(core, now, job)
+        completion.finish_if_ended(core, now, job)
     if job.state.stopping:
         _settle(core, now, job)
 

@@ -38,7 +38,7 @@ class Pilots(Index):
         self.hints, self.keepers = before.hints, before.keepers
 
     def put(self, pilot: Pilot) -> Pilot:
-        """Replace the record, or remove that of a pilot that is over. Returns it.
+        """Replace the record, or remove that of a pilot that has ended. Returns it.
 
         Raises ValueError for a transition that the table does not have.
         """

@@ -123,13 +123,13 @@ def _phase(wanted: str) -> Callable[[Bodies], kcm.Report | None]:
         reports = [body for body in bodies if isinstance(body, kcm.Report)]
         last = next((each for each in reversed(reports) if each.phase in (wanted, "ended")), None)
         if last is None:
-            _over(bodies)
+            _check_ended(bodies)
         return last
 
     return found
 
 
-def _over(bodies: Bodies) -> None:
+def _check_ended(bodies: Bodies) -> None:
     """Raises Trouble if the batch job has ended without a wrapper report of its end."""
     seen = [body for body in bodies if isinstance(body, kcm.BatchStatus)]
     if seen and seen[-1].state == ENDED:

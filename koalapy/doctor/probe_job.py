@@ -81,7 +81,7 @@ def _ended(session: KcmSession, tag: str, wait_s: float) -> kcm.BatchStatus | No
     """Return the batch status once the job has ended or its answer is there; None after `wait_s`."""
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
-        seen = session.wait(tag, _is_over, _LOOK_S)
+        seen = session.wait(tag, _status_of_ended, _LOOK_S)
         if seen is not None:
             return seen
         if _answer(session, tag, 0):
@@ -89,7 +89,7 @@ def _ended(session: KcmSession, tag: str, wait_s: float) -> kcm.BatchStatus | No
     return None
 
 
-def _is_over(bodies: Bodies) -> kcm.BatchStatus | None:
+def _status_of_ended(bodies: Bodies) -> kcm.BatchStatus | None:
     """Return the batch status of a job that has ended, else None.
 
     A probe job has no wrapper. Therefore an end may also be the KCM's report of a wrapper that never started.

@@ -351,7 +351,7 @@ class Driver:
         Such a delivery is neither handled nor acknowledged nor confirmed. It counts as lost with its session, and the
         KCM reports it again.
         """
-        return delivery.session is not None and self._known.is_over(delivery.session)
+        return delivery.session is not None and self._known.has_ended(delivery.session)
 
     def _epoch_jump(self, restored: list[StoreRestored]) -> EpochJump | None:
         if not restored:
@@ -377,20 +377,20 @@ class Driver:
         failed: set[str] = set()
         for delivery in deliveries:
             if (newest := delivery.acknowledge) is not None:
-                self._over_link(newest[0], failed, self._links.acknowledge, *newest)
+                self._by_link(newest[0], failed, self._links.acknowledge, *newest)
         for entry in again:
-            self._over_link(destination_of(entry.command), failed, self._links.send, entry, True)
+            self._by_link(destination_of(entry.command), failed, self._links.send, entry, True)
         for entry in step.sent:
             doubt = self._is_doubtful(entry.command)
-            self._over_link(destination_of(entry.command), failed, self._links.send, entry, doubt)
+            self._by_link(destination_of(entry.command), failed, self._links.send, entry, doubt)
         for hint in step.hints:
-            self._over_link(hint.cluster if isinstance(hint, ClusterHint) else None, failed, self._links.hint, hint)
+            self._by_link(hint.cluster if isinstance(hint, ClusterHint) else None, failed, self._links.hint, hint)
         for delivery in deliveries:
             if delivery.after is not None:
                 delivery.after(step)
         self._committed(step)
 
-    def _over_link(self, cluster: str | None, failed: set[str], call: Callable[..., None], *arguments: object) -> None:
+    def _by_link(self, cluster: str | None, failed: set[str], call: Callable[..., None], *arguments: object) -> None:
         """Make this call of a link; end the session with its cluster if it raises, and skip further calls there.
 
         Committed commands are sent again over the next session. Raises the error if no cluster is to blame, or without

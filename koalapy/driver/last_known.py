@@ -34,7 +34,7 @@ class LastKnown:
         """Return whether the cluster is known to be out of reach."""
         return isinstance(next(iter(self.of(cluster)), None), ClusterLost)
 
-    def is_over(self, session: tuple[str, int]) -> bool:
+    def has_ended(self, session: tuple[str, int]) -> bool:
         """Return whether this session, or a later one with the same cluster or site, has ended."""
         name, epoch = session
         return epoch <= self._ended.get(name, -1)

@@ -62,7 +62,7 @@ class Change:
     accounted: tuple[BatchSpan, ...] = ()  # batch systems' accounting of attempts whose usage is entered
     new: tuple[JobId, ...] = ()  # of `jobs` and `sweeps`, those that must not be in the store yet
     as_before: tuple[JobId, ...] = ()  # of `jobs`, those whose own fields are as they were
-    pilots: tuple[Pilot, ...] = ()  # that changed; the record of one that is over is removed
+    pilots: tuple[Pilot, ...] = ()  # that changed; the record of one that has ended is removed
     neighbours: tuple[Neighbour, ...] = ()  # that changed; the record of one that is gone is removed
     leases: tuple[Lease, ...] = ()  # that changed; the record of one that is gone is removed
     requests_seen: tuple[SeenRequest, ...] = ()  # of neighbours, for the first time

@@ -287,7 +287,7 @@ class RevokeLease:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndLease:
-    """Report to the borrower that its lease is over. `charge`: processor-microseconds."""
+    """Report to the borrower that its lease has ended. `charge`: processor-microseconds."""
 
     neighbour: str
     lease: int
@@ -376,7 +376,7 @@ class JoinCluster:
 
 @dataclass(frozen=True, slots=True)
 class LeaveCluster:
-    """Remove the cluster of a pilot or lease that is over; attempts there are lost. The answer is ClusterLeft.
+    """Remove the cluster of a pilot or lease that has ended; attempts there are lost. The answer is ClusterLeft.
 
     Nothing happens if it is none. Until it is done it is tried again; the newest hint on a cluster counts.
     """

@@ -1,4 +1,4 @@
-"""Leases that are over: the account of each at one side of a link, and sums of what was lent and borrowed.
+"""Leases that have ended: the account of each at one side of a link, and sums of what was lent and borrowed.
 
 The lender measures what a lease costs, and reports it at the end: its *charge*, which both sides record. The borrower
 has measured too. Where the two figures differ, the difference is shown.
@@ -31,7 +31,7 @@ def key_of(lease: Lease) -> LeaseKey:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedLease:
-    """The account of a lease that is over, by the clock of this side.
+    """The account of a lease that has ended, by the clock of this side.
 
     `neighbour`, `lent`, `number`, `asked_at`, `job`, `beyond`, `links`: as in Lease, whose `length` are the links.
     `cluster`: the one whose processors were lent, or the one that the lease was here. `site`, `request`: where the
@@ -117,7 +117,7 @@ def charged_now(leases: Iterable[Lease], now: Instant, since: Instant | None = N
     """Sum the leases that go on, by neighbour, from `since` until now."""
     found: dict[str, Charged] = {}
     for each in leases:
-        if each.bound_at is not None and not each.state.over:
+        if each.bound_at is not None and not each.state.ended:
             time = each.processors * max(0, now - max(each.bound_at, since or each.bound_at))
             part = Charged(lent_now=time) if each.lent else Charged(borrowed_now=time)
             found[each.neighbour] = found.get(each.neighbour, Charged()).plus(part)

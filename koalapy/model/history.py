@@ -63,7 +63,7 @@ class HistoryKind(StrEnum):
     LEASE_REQUESTED = "lease_requested"
     LEASE_REFUSED = "lease_refused"
     LEASE_BOUND = "lease_bound"
-    LEASE_OVER = "lease_over"
+    LEASE_ENDED = "lease_ended"
     LEASE_REVOKED = "lease_revoked"
     LEASE_OUT_OF_HOURS = "lease_out_of_hours"
     LEASE_NEEDED = "lease_needed"

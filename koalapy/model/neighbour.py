@@ -59,7 +59,7 @@ class Neighbour:
     `sent_free`: the number that it was sent last. `gone`: the neighbour was removed, and so is its record.
 
     `refusals`: why it did not serve jobs that wait here. `next_lease`: the number of the next request to it. `lent`,
-    `borrowed`: processor-microseconds of the leases that are over. `given_up`: borrowed leases that are over without
+    `borrowed`: processor-microseconds of ended leases. `given_up`: borrowed leases that ended without
     its report, the newest ones; it may charge for each once.
     """
 

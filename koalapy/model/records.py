@@ -294,7 +294,7 @@ class Records:
         self._gathered.setdefault("accounted", []).append(span)
 
     def note_pilots(self, pilots: Iterable[Pilot]) -> None:
-        """Replace the records of these pilots, or remove those of pilots that are over."""
+        """Replace the records of these pilots, or remove those of pilots that have ended."""
         self._gathered.setdefault("pilots", []).extend(pilots)
 
     def note_neighbours(self, neighbours: Mapping[str, Neighbour]) -> None:
@@ -314,7 +314,7 @@ class Records:
         self._gathered.setdefault("requests_forgotten", []).append(origin)
 
     def end_lease(self, ended: EndedLease) -> None:
-        """Keep the account of a lease that is over."""
+        """Keep the account of a lease that has ended."""
         self._gathered.setdefault("leases_ended", []).append(ended)
 
     def remove_lease(self, key: LeaseKey) -> None:

@@ -269,7 +269,7 @@ class Flow:
     on_failure: OnFailure = OnFailure.CONTINUE
 
     @property
-    def is_over(self) -> bool:
+    def is_final(self) -> bool:
         """Return whether all its jobs are final."""
         return self.done + self.failed + self.cancelled == self.count
 

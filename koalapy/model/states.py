@@ -119,7 +119,7 @@ class PilotState(StrEnum):
     BOUND = "bound"  # its program runs, so that it is a cluster
     DRAINING = "draining"  # nothing is placed there any more; it ends when nothing is left
     CLOSING = "closing"  # its batch job is being ended, or has ended; then its cluster leaves the grid
-    OVER = "over"
+    ENDED = "ended"
     FAILED = "failed"  # it ended before its time, or never began
 
     is_cluster: bool  # it is a cluster of the grid, or joins it
@@ -135,8 +135,8 @@ PILOT_TRANSITIONS: dict[PilotState, frozenset[PilotState]] = {
     _P.BINDING: frozenset({_P.BOUND, _P.CLOSING}),
     _P.BOUND: frozenset({_P.DRAINING, _P.CLOSING}),
     _P.DRAINING: frozenset({_P.BOUND, _P.CLOSING}),
-    _P.CLOSING: frozenset({_P.OVER, _P.FAILED}),
-    _P.OVER: frozenset(),
+    _P.CLOSING: frozenset({_P.ENDED, _P.FAILED}),
+    _P.ENDED: frozenset(),
     _P.FAILED: frozenset(),
 }
 for _pilot_state, _next_states in PILOT_TRANSITIONS.items():
@@ -159,14 +159,14 @@ class LeaseState(StrEnum):
     BINDING = "binding"  # the lender's pilot does not run yet, or its nodes are examined
     BOUND = "bound"
     CLOSING = "closing"  # it was cancelled or returned, or is being ended by the lender
-    OVER = "over"  # nothing runs on it for certain; its cluster leaves the borrower's grid
+    ENDED = "ended"  # nothing runs on it for certain; its cluster leaves the borrower's grid
     GONE = "gone"  # final: it has no record any more
 
-    asked: bool  # whether it is this very state; the same for `binding`, `bound`, `closing` and `over`
+    asked: bool  # whether it is this very state; the same for `binding`, `bound`, `closing` and `ended`
     binding: bool
     bound: bool
     closing: bool
-    over: bool
+    ended: bool
     wanted: bool  # at the borrower: asked for, or had, and not given back
     granted: bool  # at the lender: a pilot or another site serves it, and it is not being ended
 
@@ -177,15 +177,15 @@ LENT_TRANSITIONS: dict[LeaseState, frozenset[LeaseState]] = {
     _L.BINDING: frozenset({_L.BOUND, _L.CLOSING, _L.GONE}),
     _L.BOUND: frozenset({_L.CLOSING, _L.GONE}),
     _L.CLOSING: frozenset({_L.GONE}),
-    _L.OVER: frozenset(),  # what is over at the lender has no record any more
+    _L.ENDED: frozenset(),  # what has ended at the lender has no record any more
     _L.GONE: frozenset(),
 }
 BORROWED_TRANSITIONS: dict[LeaseState, frozenset[LeaseState]] = {
-    _L.ASKED: frozenset({_L.BOUND, _L.CLOSING, _L.OVER, _L.GONE}),  # gone if it is rejected
+    _L.ASKED: frozenset({_L.BOUND, _L.CLOSING, _L.ENDED, _L.GONE}),  # gone if it is rejected
     _L.BINDING: frozenset(),  # only the lender knows of its pilot
-    _L.BOUND: frozenset({_L.CLOSING, _L.OVER}),
-    _L.CLOSING: frozenset({_L.OVER, _L.GONE}),  # gone if a cancelled request is rejected
-    _L.OVER: frozenset({_L.GONE}),  # once its cluster has left the grid
+    _L.BOUND: frozenset({_L.CLOSING, _L.ENDED}),
+    _L.CLOSING: frozenset({_L.ENDED, _L.GONE}),  # gone if a cancelled request is rejected
+    _L.ENDED: frozenset({_L.GONE}),  # once its cluster has left the grid
     _L.GONE: frozenset(),
 }
 LEASE_TRANSITIONS = {True: LENT_TRANSITIONS, False: BORROWED_TRANSITIONS}
@@ -195,7 +195,7 @@ for _lease_state in LeaseState:
     _lease_state.binding = _lease_state is _L.BINDING
     _lease_state.bound = _lease_state is _L.BOUND
     _lease_state.closing = _lease_state is _L.CLOSING
-    _lease_state.over = _lease_state is _L.OVER
+    _lease_state.ended = _lease_state is _L.ENDED
     _lease_state.wanted = _lease_state in (_L.ASKED, _L.BOUND)
     _lease_state.granted = _lease_state in (_L.BINDING, _L.BOUND)
 

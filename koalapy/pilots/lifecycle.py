@@ -38,7 +38,7 @@ def on_close_requested(core: Core, now: Instant, event: PilotCloseRequested) -> 
 
 
 def on_joined(core: Core, now: Instant, event: ClusterJoined) -> None:
-    """Let the cluster of a pilot leave again that is over meanwhile."""
+    """Let the cluster of a pilot leave again that has ended meanwhile."""
     number = job_of_pilot(event.settings.name)
     if number is not None and number not in core.pilots.records:
         _hint(core, LeaveCluster(event.settings.name))
@@ -108,7 +108,7 @@ def _follow_end(core: Core, now: Instant, pilot: Pilot, known: Known | None) -> 
         _hint(core, LeaveCluster(pilot.name))
     if known is None:
         core.pilots.hints.pop(pilot.name, None)
-        core.pilots.put(replace(pilot, state=PilotState.FAILED if pilot.failed else PilotState.OVER))
+        core.pilots.put(replace(pilot, state=PilotState.FAILED if pilot.failed else PilotState.ENDED))
 
 
 def _place_nothing(core: Core, now: Instant, pilot: Pilot) -> None:

@@ -27,7 +27,7 @@ class CurrentGrid:
 def no_such_cluster(cluster: str, known: Collection[str]) -> RequestError:
     """Return the error for a cluster that the grid does not have, for every request that names a cluster.
 
-    Its advice covers a mistyped name, a cluster removed from the grid file while it had jobs, and a pilot that is over.
+    Its advice covers a mistyped name, a cluster removed from the grid file while it had jobs, and an ended pilot.
     """
     if job_of_pilot(cluster) is not None:
         advice = "`koala pilots --all` lists them. What jobs wrote there lies on the cluster whose processors it held."

@@ -148,7 +148,7 @@ def follow_all(
                     is_last, has_ended = job.number_of(identity.component) == identity.number, False
                 else:
                     is_last, has_ended = attempt.id == identity, attempt.ended_at is not None
-                reader.over = job.state.final or not is_last or has_ended
+                reader.is_complete = job.state.final or not is_last or has_ended
             with changed:
                 changed.wait_for(lambda: any(each.waiting or each.has_ended for each in readers.values()), _LOOK_S)
                 taken = list(_taken([*readers.values()]))
@@ -187,14 +187,14 @@ def _taken(readers: Sequence["_Reader"]) -> Iterator[Written | Ended]:
 class _Reader:
     """A thread that reads one attempt's output. Its public attributes are read and changed under `changed`.
 
-    `over`: whether koalad knows that the attempt writes no more. An end of the stream before that does not count.
+    `is_complete`: koalad knows that the attempt writes no more. An end of the stream before that does not count.
     """
 
     def __init__(self, source: Stretchwise, attempt: AttemptId, changed: threading.Condition) -> None:
         self._source, self._changed = source, changed
         self.attempt = attempt
         self.waiting: deque[tuple[int, bytes]] = deque()
-        self.over = self.closed = self.has_ended = self.is_done = False
+        self.is_complete = self.closed = self.has_ended = self.is_done = False
         self.error: KoalaError | None = None
         threading.Thread(target=self._run, name="follow", daemon=True).start()
 
@@ -217,20 +217,20 @@ class _Reader:
         """
         tries = 0
         while not self.closed:
-            over = self.over
+            complete = self.is_complete
             try:
                 self._pass_on()
-                if over:
+                if complete:
                     return None
             except KoalaError as error:
-                tries += over
+                tries += complete
                 absent = error.reason.code == "no_such_attempt"
-                if over and absent:
+                if complete and absent:
                     return None
                 if tries > _LAST_TRIES or not (absent or error.reason.whose in ("transient", "cluster")):
                     return error
             with self._changed:
-                self._changed.wait_for(lambda: self.closed or (self.over and not over), _AGAIN_S)  # noqa: B023
+                self._changed.wait_for(lambda: self.closed or (self.is_complete and not complete), _AGAIN_S)  # noqa: B023
         return None
 
     def _pass_on(self) -> None:

@@ -205,7 +205,7 @@ class GridChanges:
             return Change(after=after, leaving=(name,), forced=True)
 
         lost = self._make(left).get(name, LeftOn())
-        _LOG.info("cluster_over", cluster=name, lost=str(lost))
+        _LOG.info("cluster_ended", cluster=name, lost=str(lost))
 
     # ---- one cluster
 

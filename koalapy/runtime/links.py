@@ -85,7 +85,7 @@ class Notifications(Protocol):
 
 
 class _WithDirectories(Mapping[str, Link]):
-    """The links by which what attempts wrote is read: of a pilot that is over, that to the cluster around it.
+    """The links by which what attempts wrote is read: of a pilot that has ended, that to the cluster around it.
 
     Both have one shared directory. Where no link is left, or the pilot's record is pruned, there is none.
     """

@@ -40,14 +40,14 @@ class Pilots:
         self._service, self._changes, self._loop, self._clock, self._owner = service, changes, loop, clock, owner
 
     def all(self, ended: bool = False) -> list[PilotView]:
-        """Return the pilots, by job. `ended`: also those that are over and not pruned. Raises KoalaError."""
+        """Return the pilots, by job. `ended`: also those that have ended and are not pruned. Raises KoalaError."""
         live = self._loop.ask(pilots)
         if not ended:
             return live
         jobs = [each for each in self._service.jobs() if each.request.pilot is not None]
-        over = [PilotView(each) for each in jobs if each.state.final and not holds_lease(each.request)]
-        known = {each.job.id for each in over}
-        return sorted([*over, *(each for each in live if each.job.id not in known)], key=lambda each: each.job.id)
+        final = [PilotView(each) for each in jobs if each.state.final and not holds_lease(each.request)]
+        known = {each.job.id for each in final}
+        return sorted([*final, *(each for each in live if each.job.id not in known)], key=lambda each: each.job.id)
 
     def named(self, name: str) -> PilotView:
         """Return one of them. Raises RequestError if there is none of that name."""
@@ -95,7 +95,7 @@ class Pilots:
         return after
 
     def _view(self, job: JobId) -> PilotView:
-        """Return a pilot, also one that is over. Raises KoalaError."""
+        """Return a pilot, also one that has ended. Raises KoalaError."""
         found = next((each for each in self._loop.ask(pilots) if each.job.id == job), None)
         return found or PilotView(self._service.job(job))
 

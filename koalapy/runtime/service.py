@@ -423,22 +423,22 @@ class Service:
         explained = self._loop.ask(lambda engine: explanation.explain(engine, now, found, self.placement))
         return explanation.answer(explained, self.history(job) if found.state.final else ())
 
-    def when_over(self, jobs: Sequence[JobId], call: Callable[[], None]) -> Callable[[], None]:
+    def when_final(self, jobs: Sequence[JobId], call: Callable[[], None]) -> Callable[[], None]:
         """Call `call` once, soon and from any thread, when all of these jobs are final.
 
         Returns a function that cancels this. Raises KoalaError if a job is unknown.
         """
         waiter = self._waiters.add(jobs, call)
         try:
-            over = [job for job in jobs if self.work(job).state.final]
+            final = [job for job in jobs if self.work(job).state.final]
         except KoalaError:
             self._waiters.forget(waiter)
             raise
-        for job in over:
+        for job in final:
             self._waiters.ended(job)
         return lambda: self._waiters.forget(waiter)
 
-    def over(self, jobs: Sequence[JobId]) -> list[Work]:
+    def work_after_wait(self, jobs: Sequence[JobId]) -> list[Work]:
         """Return the jobs and sweeps as they are, after a wait.
 
         Raises TransientError if koalad ends before all of them are final.
@@ -450,13 +450,13 @@ class Service:
 
     def wait(self, jobs: Sequence[JobId], timeout_s: float) -> list[Work]:
         """Return jobs and sweeps once all of them are final, or as they are after `timeout_s`. Raises KoalaError."""
-        over = threading.Event()
-        forget = self.when_over(jobs, over.set)
+        final = threading.Event()
+        forget = self.when_final(jobs, final.set)
         try:
-            over.wait(timeout_s)
+            final.wait(timeout_s)
         finally:
             forget()
-        return self.over(jobs)
+        return self.work_after_wait(jobs)
 
     def output(self, job: JobId, stream: str, component: int | None, prefix: bool = False) -> Iterator[bytes]:
         """Return the output of the last attempt's processes, in the order of components, or that of one component.
@@ -545,14 +545,14 @@ class Service:
             stream = self._streams.open_terminal(attempt.cluster, attempt.id)
             if former is not None:
                 former.reset("taken", f"Another client has taken over the terminal of job {job}.")
-            self._terminals = {key: each for key, each in self._terminals.items() if not each.is_over}
+            self._terminals = {key: each for key, each in self._terminals.items() if not each.is_closed}
             self._terminals[job] = stream
         self._streams.ended(self.job(job))  # it may have ended before the stream was known
         return stream
 
     def _attached(self, job: JobId) -> Stream | None:
         stream = self._terminals.get(job)
-        return None if stream is None or stream.is_over else stream
+        return None if stream is None or stream.is_closed else stream
 
     def _readable(self, job: JobId, stream: str, component: int | None) -> tuple[Job, Followed]:
         """Return the job, and what is read of it. Raises RequestError for a sweep, and if there is nothing to read."""
@@ -590,7 +590,7 @@ class Service:
 
     def _looked(self, job: JobId) -> Job:
         """Return the job as it is now. Raises TransientError if koalad ends."""
-        found = self.over([job])[0]
+        found = self.work_after_wait([job])[0]
         assert isinstance(found, Job), "it was one before"
         return found
 

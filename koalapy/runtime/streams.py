@@ -40,8 +40,8 @@ class Stream:
         self._end = StreamEnd(now(), StreamName(opening.tag, opening.stream, opening.patience), opening)
 
     @property
-    def is_over(self) -> bool:
-        return self._end.is_over
+    def is_closed(self) -> bool:
+        return self._end.is_closed
 
     @property
     def room(self) -> int:
@@ -207,7 +207,7 @@ class ClusterStreams:
             if (
                 stream.attempt is not None
                 and stream.attempt.job == job.id
-                and not stream.is_over
+                and not stream.is_closed
                 and not is_living(job, stream.attempt)
             ):
                 stream.reset("attempt_ended", f"The program of job {job.id} has ended.")

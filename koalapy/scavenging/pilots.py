@@ -33,7 +33,7 @@ STOP_REASONS = {
     "withdrawn": Reason("withdrawn", "transient", "Its batch job did not start in time.", ""),
     "idle": Reason("idle", "transient", "Nothing is left for it to do.", ""),
     "black_hole": Reason("black_hole", "cluster", "Everything that it ran failed at once, as nowhere else.", ""),
-    "over": Reason("over", "transient", "Its sweep needs it no more.", ""),
+    "no_longer_needed": Reason("no_longer_needed", "transient", "Its sweep needs it no more.", ""),
 }
 
 
@@ -129,7 +129,7 @@ def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:
     """Stop all pilots after a restore of the store, since their states are unknown."""
     for sweep in living_sweeps(core):
         for pilot in core.launchers.of(owner_of(sweep.id)):
-            stop_pilot(core, now, pilot, "over")
+            stop_pilot(core, now, pilot, "no_longer_needed")
 
 
 def starts_until(pilot: Attempt, stage_in: bool, settings: Settings) -> Instant | None:

@@ -91,7 +91,7 @@ class Scavenger:
     # ---- steps
 
     def end_sweeps(self, now: Instant) -> None:
-        """End the sweeps that are over. Jobs that wait for them can then be placed before nodes are taken back."""
+        """End the sweeps that have ended. Jobs that wait for them can then be placed before nodes are taken back."""
         if self._core.records.sweeps:
             feeding.begin(self._core)
             for sweep in self._sweeps():
@@ -144,7 +144,7 @@ class Scavenger:
         living = self._core.launchers.of(owner_of(sweep.id))
         for pilot in living:
             if not pilot_of(pilot).stop_reason or (sweep.forced and not pilot_of(pilot).forced):
-                stop_pilot(self._core, now, pilot, "over", sweep.forced)
+                stop_pilot(self._core, now, pilot, "no_longer_needed", sweep.forced)
         if not living and sweep.state is JobState.STOPPING:
             _apply_outcome(self._core, now, sweep)
             self._core.sessions.forget_sweep(sweep.id)

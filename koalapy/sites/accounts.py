@@ -1,4 +1,4 @@
-"""The accounts of a site with its neighbours: each lease that is over, at the charge that its lender has measured."""
+"""The accounts of a site with its neighbours: each lease that has ended, at the charge that its lender has measured."""
 
 from koalapy.core.core import Core
 from koalapy.model.ended_lease import EndedLease
@@ -10,7 +10,7 @@ LARGEST = 1 << 53  # a record may have no larger number; the sums of accounts ha
 
 
 def close_lent(core: Core, now: Instant, lease: LentLease, charge: int, reason: Reason) -> None:
-    """Charge a neighbour for a lease that is over."""
+    """Charge a neighbour for a lease that has ended."""
     record = core.neighbours.records[lease.neighbour]
     core.neighbours.change(record.name, lent=min(record.lent + charge, LARGEST))
     core.records.end_lease(_account(core, now, lease, charge, charge, reason))

@@ -41,11 +41,11 @@ from koalapy.sites.returning import give_back, place_nothing
 
 LOOK_EVERY = Duration(2 * SECOND)  # at the jobs that wait
 UNUSABLE = Duration(5 * MINUTE)  # after which a lease on which no job can be placed is returned
-_SURELY_OVER = Duration(10 * MINUTE)  # after its end, if the lender does not report it
+_SURELY_ENDED = Duration(10 * MINUTE)  # after its end, if the lender does not report it
 _KEEPS_PLACE = "It keeps its position in the queue; nothing is counted."
 TAKEN_BACK = ("lease_ended", "revoked", "closed")  # codes of ends that are the lender's will, and no job's failure
 _MOST_JOBS = 100  # at the head of the queue, for which neighbours are asked
-_MOST_GIVEN_UP = 100  # leases of a neighbour that are over without its report
+_MOST_GIVEN_UP = 100  # leases of a neighbour that have ended without its report
 _BUSY = "busy"  # the code of a lender that has too few processors
 _LONGEST = Duration(3650 * DAY)  # that a lease may last, whatever its lender states
 _NO_ANSWER_IN_TIME = Reason("no_answer", "transient", "It did not answer in time.", "It is asked again.")
@@ -120,7 +120,7 @@ def on_ended(core: Core, now: Instant, event: LeaseEnded) -> None:
     An end that this site cannot know of is counted as misbehaviour, and costs nothing.
     """
     lease = core.leases.borrowed.get((event.neighbour, event.lease))
-    if lease is None or lease.state.over:
+    if lease is None or lease.state.ended:
         _close_given_up(core, now, event)
         return
     if not _is_offered(lease):
@@ -134,20 +134,20 @@ def on_ended(core: Core, now: Instant, event: LeaseEnded) -> None:
         return
     if event.reason.code in TAKEN_BACK and lease.state.bound and lease.revoked_until is None:
         _vacate(core, now, lease)
-    core.leases.change(lease, state=LeaseState.OVER)
+    core.leases.change(lease, state=LeaseState.ENDED)
     free = core.neighbours.records[event.neighbour].free
     if lease.sweeps and free is not None:  # a job may need it, before the next report comes and a sweep asks again
         core.neighbours.change(event.neighbour, free=free + lease.processors)
     if (work := work_of(core, lease)) is not None:
-        core.records.note(now, work.id, HistoryKind.LEASE_OVER, cluster=lease.cluster, message=event.reason.message)
+        core.records.note(now, work.id, HistoryKind.LEASE_ENDED, cluster=lease.cluster, message=event.reason.message)
 
 
 def on_cluster_left(core: Core, now: Instant, event: ClusterLeft) -> None:
-    """Drop the record of a lease that is over, with its cluster."""
+    """Drop the record of a lease that has ended, with its cluster."""
     found = lease_of_cluster(event.name)
     core.neighbours.idle_since.pop(event.name, None)
     lease = None if found is None else core.leases.borrowed.get(found)
-    if lease is not None and lease.state.over:
+    if lease is not None and lease.state.ended:
         core.leases.drop(lease)
 
 
@@ -189,15 +189,15 @@ def _vacate(core: Core, now: Instant, lease: BorrowedLease) -> None:
 def end_all(core: Core, now: Instant, neighbour: str, reason: Reason) -> None:
     """Note that a neighbour knows nothing of its leases any more: their clusters leave the grid."""
     for each in core.leases.borrowed_of(neighbour):
-        if not each.state.over:
+        if not each.state.ended:
             _note_lost(core, now, each, reason)
 
 
 def _note_lost(core: Core, now: Instant, lease: BorrowedLease, reason: Reason) -> None:
-    """Note that a lease is over, and close its account, since nobody reports its charge."""
+    """Note that a lease has ended, and close its account, since nobody reports its charge."""
     if lease.bound_at is not None:
         accounts.close_borrowed(core, now, lease, None, reason)
-    core.leases.change(lease, state=LeaseState.OVER)
+    core.leases.change(lease, state=LeaseState.ENDED)
 
 
 def _is_early(now: Instant, lease: BorrowedLease) -> bool:
@@ -251,7 +251,7 @@ def _follow(core: Core, now: Instant, lease: BorrowedLease) -> None:
     neighbour, state = lease.neighbour, lease.state
     if lease.beyond is None and (state.closing or lease.revoked_until is not None):
         place_nothing(core, now, lease)  # its cluster may have joined anew, after a restart
-    if state.over:
+    if state.ended:
         if lease.cluster not in core.information.clusters:
             core.leases.drop(lease)
     elif state.asked and lease.beyond is not None:
@@ -263,7 +263,7 @@ def _follow(core: Core, now: Instant, lease: BorrowedLease) -> None:
             note_refused(core, now, lease, _NO_ANSWER)
         if late or not _is_wanted(core, lease):
             give_back(core, now, lease)
-    elif lease.ends_at is not None and now >= lease.ends_at + _SURELY_OVER:
+    elif lease.ends_at is not None and now >= lease.ends_at + _SURELY_ENDED:
         _note_lost(core, now, lease, _NO_END)
         given_up = core.neighbours.records[neighbour].given_up[1 - _MOST_GIVEN_UP :]
         core.neighbours.change(neighbour, given_up=(*given_up, lease))

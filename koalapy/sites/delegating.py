@@ -112,7 +112,7 @@ def refuse(core: Core, now: Instant, neighbour: str, job: Job | Sweep, round_of:
 
 
 def forget_refusals(core: Core) -> None:
-    """Drop the refusals of jobs that do not wait any more, and of sweeps that are over."""
+    """Drop the refusals of jobs that do not wait any more, and of sweeps that have ended."""
     jobs, sweeps = core.records.jobs, core.records.sweeps
     for name, record in list(core.neighbours.records.items()):
         kept = tuple(

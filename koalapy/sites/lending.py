@@ -104,7 +104,7 @@ def _claimed(core: Core, now: Instant, neighbour: str, component: ComponentReque
 
 
 def on_given_back(core: Core, now: Instant, event: RequestCancelled | LeaseReturned) -> None:
-    """End the pilot of a lease that its borrower does not want any more. One that is over was reported as such."""
+    """End the pilot of a lease that its borrower does not want any more. One that has ended was reported as such."""
     lease = core.leases.lent.get((event.neighbour, event.lease))
     if lease is not None:
         end(core, now, lease, lease.why or _RETURNED)
@@ -254,7 +254,7 @@ def _wanted_local(lend: Lend, cluster: ClusterSummary) -> int:
 
 
 def step(core: Core, now: Instant) -> None:
-    """Offer the leases whose pilots run, end those that cannot go on, and report those that are over."""
+    """Offer the leases whose pilots run, end those that cannot go on, and report those that have ended."""
     for lease in list(core.leases.lent.values()):
         if lease.job is None:
             _follow_passed(core, now, lease)
@@ -263,7 +263,7 @@ def step(core: Core, now: Instant) -> None:
         if _is_kept(now, lease):
             counts.misbehaved(core, lease.neighbour, counts.NOT_RETURNED)
         if job is None or job.state.final:
-            _note_pilot_over(core, now, lease, job)
+            _note_pilot_end(core, now, lease, job)
         elif lease.state.binding and is_bound(job) and not must_be_examined(job):
             _offer(core, now, lease, job)
         elif (why := _why_ended(core, now, lease)) is not None:
@@ -314,10 +314,10 @@ def _follow_passed(core: Core, now: Instant, lease: LentLease) -> None:
     if lease.beyond is None:
         return
     ours = core.leases.borrowed_for(lease)
-    if ours is None or ours.state.over:
+    if ours is None or ours.state.ended:
         until = now if lease.ends_at is None else min(now, lease.ends_at)
         since = until if lease.bound_at is None else lease.bound_at
-        note_over(core, now, lease, lease.processors * max(0, until - since), lease.why or _LOST)
+        note_end(core, now, lease, lease.processors * max(0, until - since), lease.why or _LOST)
     elif (why := _why_ended(core, now, lease)) is not None:
         end(core, now, lease, why)
 
@@ -343,14 +343,14 @@ def _bound_by(lease: LentLease) -> Instant:
     return min(Instant(lease.asked_at + BINDING), lease.asked.answer_by)
 
 
-def _note_pilot_over(core: Core, now: Instant, lease: LentLease, job: Job | None) -> None:
-    reason = Reason("lease_over", "cluster", "Its time is over.", "")
+def _note_pilot_end(core: Core, now: Instant, lease: LentLease, job: Job | None) -> None:
+    reason = Reason("lease_ended", "cluster", "Its time has ended.", "")
     if job is not None and job.reason is not None:
         reason = job.reason
-    note_over(core, now, lease, accounts.measured(now, lease), reason)
+    note_end(core, now, lease, accounts.measured(now, lease), reason)
 
 
-def note_over(core: Core, now: Instant, lease: LentLease, charge: int, reason: Reason) -> None:
+def note_end(core: Core, now: Instant, lease: LentLease, charge: int, reason: Reason) -> None:
     """Report the end of a lease to its borrower, who is charged; one that was never bound was a rejected request."""
     if lease.bound_at is None and not charge:
         shown = _NO_ISOLATION if reason.code == _NO_ISOLATION.code else reason  # no node's name

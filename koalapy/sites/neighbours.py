@@ -79,7 +79,7 @@ def on_free_reported(core: Core, now: Instant, event: FreeReported) -> None:
 
 
 def on_end_requested(core: Core, now: Instant, event: LeaseEndRequested) -> None:
-    """Take a lent lease back, or return a borrowed one; one that was passed on is both. One that is over stays so."""
+    """Take a lent lease back, or return a borrowed one; one that was passed on is both. One that has ended stays so."""
     key = event.neighbour, event.lease
     borrowed = None if event.lent else core.leases.borrowed.get(key)
     lent = core.leases.lent.get(key) if borrowed is None else core.leases.lent_on(borrowed)

@@ -111,9 +111,9 @@ def revoked(core: Core, now: Instant, ours: BorrowedLease, within: Duration) -> 
 
 def ended(core: Core, now: Instant, ours: BorrowedLease, charge: int, reason: Reason) -> None:
     """Report the end of the lease, and its charge, to the neighbour that had it."""
-    core.leases.drop(core.leases.change(ours, state=LeaseState.OVER))
+    core.leases.drop(core.leases.change(ours, state=LeaseState.ENDED))
     if (lent := core.leases.lent_on(ours)) is not None:
-        lending.note_over(core, now, lent, charge, lent.why or reason)
+        lending.note_end(core, now, lent, charge, lent.why or reason)
 
 
 def no_answer(core: Core, now: Instant, ours: BorrowedLease, reason: Reason) -> None:

@@ -1,6 +1,6 @@
 """The lender takes leases back for the jobs of its own people: the youngest first, and no more than those jobs need.
 
-The borrower is given a grace, in which its jobs go back to their places in its queue. A lease is over at its end at the
+The borrower is given a grace, in which its jobs go back to their places in its queue. A lease ends at its end at the
 latest, and before if the borrower has returned it.
 """
 

@@ -172,16 +172,18 @@ class MemoryStore:
     def prunable(self, before: Instant, most: int, after: JobId, records: bool) -> list[Work]:
         with self._open() as contents:
             owners = {each.owner for each in contents.pilots()}
-            jobs = [contents.job(job.id) for job in contents.jobs.values() if _was_over(job, before)]
-            sweeps = [sweep for sweep in contents.sweeps.values() if _was_over(sweep, before)]
+            jobs = [contents.job(job.id) for job in contents.jobs.values() if _was_final(job, before)]
+            sweeps = [sweep for sweep in contents.sweeps.values() if _was_final(sweep, before)]
             kept: list[Work] = [*jobs, *(each for each in sweeps if Owner(OwnerKind.SWEEP, each.id) not in owners)]
             found = [each for each in kept if each.id > after and (records or not contents.is_pruned(each.id))]
             return sorted(found, key=lambda each: each.id)[:most]
 
     def prunable_pilots(self, before: Instant, most: int, after: JobId, records: bool) -> list[Attempt]:
         with self._open() as contents:
-            over = {Owner(OwnerKind.SWEEP, sweep.id) for sweep in contents.sweeps.values() if _was_over(sweep, before)}
-            found = [each for each in contents.pilots() if each.owner in over and each.id.job > after and each.let_go]
+            final = {
+                Owner(OwnerKind.SWEEP, sweep.id) for sweep in contents.sweeps.values() if _was_final(sweep, before)
+            }
+            found = [each for each in contents.pilots() if each.owner in final and each.id.job > after and each.let_go]
             return [each for each in found if records or not contents.is_pruned(each.id.job)][:most]
 
     def pilots_of(self, sweep: JobId) -> list[Attempt]:
@@ -402,7 +404,7 @@ def _sum_up_leases(contents: _Contents, gone: Collection[LeaseKey]) -> None:
         contents.lease_days[key] = contents.lease_days.get(key, Charged()).plus(each.charged)
 
 
-def _was_over(work: Work, before: Instant) -> bool:
+def _was_final(work: Work, before: Instant) -> bool:
     return work.state.final and work.finished_at is not None and work.finished_at <= before
 
 

@@ -203,7 +203,7 @@ usage_days = Table(
     Column("attempts", BigInteger, nullable=False),
 )
 
-# The accounts of leases that are over, by the clock of this side.
+# The accounts of leases that have ended, by the clock of this side.
 ended_leases = Table(
     "ended_leases",
     metadata,

@@ -195,8 +195,8 @@ class SqlStore:
 
         def old(query: Select[Any], table: Table) -> Select[Any]:
             ended = table.alias("ended")
-            over = select(ended.c.id).where(ended.c.finished_at <= before, ended.c.id > after)
-            query = query.where(table.c.id.in_(over), table.c.state.in_(_FINAL)).limit(most)
+            final = select(ended.c.id).where(ended.c.finished_at <= before, ended.c.id > after)
+            query = query.where(table.c.id.in_(final), table.c.state.in_(_FINAL)).limit(most)
             return query if records else query.where(~_is_pruned(table.c.id))
 
         without_pilots = old(_SWEEPS, schema.sweeps).where(~_has_pilots(schema.sweeps.c.id))
@@ -207,8 +207,8 @@ class SqlStore:
 
     def prunable_pilots(self, before: Instant, most: int, after: JobId, records: bool) -> list[Attempt]:
         attempts, old = schema.attempts.c, schema.attempts.alias("old")
-        sweep, over = schema.sweeps.alias("sweep"), schema.sweeps.alias("over")
-        sweeps = select(over.c.id).where(over.c.finished_at <= before)
+        sweep, ended = schema.sweeps.alias("sweep"), schema.sweeps.alias("ended")
+        sweeps = select(ended.c.id).where(ended.c.finished_at <= before)
         theirs = select(old.c.job).where(
             old.c.owner_kind == OwnerKind.SWEEP.value, old.c.owner.in_(sweeps), old.c.job > after
         )

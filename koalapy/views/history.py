@@ -410,7 +410,7 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     HistoryKind.LEASE_REQUESTED: _requested,
     HistoryKind.LEASE_REFUSED: _of_lease("The site {site} lends nothing for it"),
     HistoryKind.LEASE_BOUND: _of_lease("{processors} were lent for it, as {cluster}"),
-    HistoryKind.LEASE_OVER: _of_lease("The lease {cluster} is over"),
+    HistoryKind.LEASE_ENDED: _of_lease("The lease {cluster} has ended"),
     HistoryKind.LEASE_REVOKED: lambda line: f"It is taken back for {_for_whom(line)}.",
     HistoryKind.LEASE_OUT_OF_HOURS: _of_lease(
         "The lease of {processors} of the site {site} is taken back: it does not lend now"

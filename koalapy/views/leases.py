@@ -49,7 +49,7 @@ class LeaseView:
         return lease_cluster(*(lease.beyond if lease.lent and lease.beyond else (lease.neighbour, lease.number)))
 
 
-_State = Literal["asked", "binding", "bound", "revoking", "closing", "over"]  # one that is gone is not shown
+_State = Literal["asked", "binding", "bound", "revoking", "closing", "ended"]  # one that is gone is not shown
 
 
 def _state(found: Lease) -> _State:
@@ -78,7 +78,7 @@ def lease(view: LeaseView) -> answers.Lease:
 
 
 def ended_lease(found: EndedLease) -> answers.EndedLease:
-    """Describe a lease that is over."""
+    """Describe a lease that has ended."""
     return {
         "name": ended_name(found),
         "direction": "lent" if found.lent else "borrowed",
@@ -106,7 +106,7 @@ def ended_lease(found: EndedLease) -> answers.EndedLease:
 def answer(
     views: Iterable[LeaseView], neighbours: Iterable[Neighbour], ended: Iterable[EndedLease] = ()
 ) -> answers.LeasesAnswer:
-    """Describe the leases of a site, those that are over, and what was lent and borrowed over each link."""
+    """Describe the leases of a site, those that have ended, and what was lent and borrowed over each link."""
     usage: list[answers.SiteUsage] = [
         {"neighbour": each.name, "lent_s": each.lent / SECOND, "borrowed_s": each.borrowed / SECOND}
         for each in neighbours
@@ -128,7 +128,7 @@ def ended_name(ended: EndedLease) -> str:
 
 
 def audit_line(ended: EndedLease) -> dict[str, Any]:
-    """Return the fields of the log's line on a lease that is over: who had what, where, when, under whose word."""
+    """Return the fields of the log's line on a lease that has ended: who had what, where, when, under whose word."""
     return {
         "lease": ended_name(ended),
         "direction": "lent" if ended.lent else "borrowed",

@@ -33,10 +33,10 @@ class PilotView:
 
     @property
     def state(self) -> PilotState:
-        """The state of its record; of one that is over, how its job ended."""
+        """The state of its record; of one that has ended, how its job ended."""
         if self.pilot is not None:
             return self.pilot.state
-        return PilotState.FAILED if self.job.state is JobState.FAILED else PilotState.OVER
+        return PilotState.FAILED if self.job.state is JobState.FAILED else PilotState.ENDED
 
     @property
     def terms(self) -> PilotTerms:

@@ -50,7 +50,7 @@ class StreamObserver(Protocol):
         """These bytes were read; `expected` were written there."""
         ...
 
-    def over(self, stream: Stream, end: str) -> None:
+    def ended(self, stream: Stream, end: str) -> None:
         """An end of a stream is over."""
         ...
 
@@ -60,7 +60,7 @@ class NoStreamObserver:
 
     def read(self, stream: Stream, writer: str, data: bytes, expected: bytes) -> None: ...
 
-    def over(self, stream: Stream, end: str) -> None: ...
+    def ended(self, stream: Stream, end: str) -> None: ...
 
 
 class StreamLog:
@@ -99,12 +99,12 @@ class StreamLog:
         way.read += len(data)
         self._changed_at = self._agenda.now
 
-    def over(self, stream: Stream, end: str, how: str) -> None:
+    def record_end(self, stream: Stream, end: str, how: str) -> None:
         """Record how an end is over."""
         if stream.ends[end] == "open":
             stream.ends[end] = how
             self._changed_at = self._agenda.now
-            self.observer.over(stream, end)
+            self.observer.ended(stream, end)
 
 
 class StreamUser:
@@ -138,20 +138,20 @@ class StreamUser:
             return
         for frame in event(self.end, self._clock()):
             self._send(frame)
-        if self.end.is_over:
-            self._log.over(self._stream, self._side, "reset" if self.end.reset_by is not None else "finished")
+        if self.end.is_closed:
+            self._log.record_end(self._stream, self._side, "reset" if self.end.reset_by is not None else "finished")
         self._plan()
 
     def lose(self) -> None:
         """End without a word, as with the host of the process."""
         self._lost = True
-        self._log.over(self._stream, self._side, "lost")
+        self._log.record_end(self._stream, self._side, "lost")
         for call in (self._turn, self._timer):
             if call is not None:
                 call.call = None
 
     def _plan(self) -> None:
-        if self._turn is None and not self.end.is_over and self.end.is_open:
+        if self._turn is None and not self.end.is_closed and self.end.is_open:
             self._turn = self._after(between(self._rng, *_PAUSE), self._take_turn)
         if self._timer is None and not self.end.is_forgotten(self._clock()):
             self._timer = self._after(Duration(max(0, self.end.next_wakeup() - self._clock())), self._tick)
@@ -162,7 +162,7 @@ class StreamUser:
 
     def _take_turn(self) -> None:
         """Write a piece and read one. The next turn comes with the next frame, if there is nothing more to do now."""
-        if self.end.is_over:
+        if self.end.is_closed:
             return
         if not self._is_there():
             self.do(lambda end, now: end.reset("closed", "The program has ended."))

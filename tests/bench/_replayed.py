@@ -56,7 +56,7 @@ def replayed(trace: Path, processors: int, writes: bool = False) -> dict[str, An
         trace.with_suffix(".schedule").write_text("".join(write_swf(written, {"Version": "2.2"})))
     return {
         "processor": time.process_time() - processor, "clock": time.perf_counter() - clock, "waits": sorted(waits),
-        "jobs": world.over, "never": never, "calls": world.calls, "events": world.happened,
+        "jobs": world.ended, "never": never, "calls": world.calls, "events": world.happened,
         "peak_mb": _peak_mb(),
     }  # fmt: skip
 

@@ -4,7 +4,7 @@ Four koalads are linked in a row: `lender` has a real Slurm cluster of the test 
 processor each. A job of eight processors at one of them is delegated along the row, over as many sites as are between.
 The time is from its submit until its first process runs on a node; beside it stands the lender's own sbatch of the same
 size, from its call until its first instruction; in the same rounds and in random order. Each lease is returned before
-the next one. Messages are those of all links of the row for one job, from its submit until its lease is over.
+the next one. Messages are those of all links of the row for one job, from its submit until its lease has ended.
 
 An idle link costs bytes, which a cable counts that lies in one of the links, and processor time of both koalads.
 A stream from a node over one site between is measured beside `ssh -L` with a jump host in the place of that site.

@@ -793,7 +793,7 @@ def _a_silent_end_is_waited_for() -> Any:
         return self.resume(now) if now >= self._probe_at else []
 
     real = StreamEnd.next_wakeup
-    wakeup = patch.object(StreamEnd, "next_wakeup", lambda end: real(end) if end.is_over else end._probe_at)
+    wakeup = patch.object(StreamEnd, "next_wakeup", lambda end: real(end) if end.is_closed else end._probe_at)
     return _together(wakeup, patch.object(StreamEnd, "tick", tick))
 
 
@@ -906,7 +906,7 @@ def _a_lease_is_over_before_its_pilot() -> Any:
         end(core, now, lease, reason)
         left = core.leases.lent.get((lease.neighbour, lease.number))
         if left is not None and left.bound_at is not None and left.beyond is None:
-            lending.note_over(core, now, left, 1, reason)
+            lending.note_end(core, now, left, 1, reason)
 
     return patch.object(lending, "end", ended)
 
@@ -923,7 +923,7 @@ def _parameters_stay_on_a_lease_that_is_over() -> Any:
 def _the_end_of_a_lease_that_never_was_is_entered() -> Any:
     def close(core: Core, now: Instant, event: Any) -> None:
         lease = BorrowedLease(
-            neighbour=event.neighbour, number=event.lease, processors=0, state=LeaseState.OVER, asked_at=now
+            neighbour=event.neighbour, number=event.lease, processors=0, state=LeaseState.ENDED, asked_at=now
         )  # fmt: skip
         accounts.close_borrowed(core, now, lease, event.charge, event.reason)
 
@@ -1458,7 +1458,7 @@ MUTANTS = (
         sites=2,
     ),
     Mutant(
-        "a lease is over before its pilot",
+        "a lease has ended before its pilot",
         _a_lease_is_over_before_its_pilot,
         (P.AFTER_LEASE,),
         HARDLY_ANY,
@@ -1466,7 +1466,7 @@ MUTANTS = (
         sites=2,
     ),
     Mutant(
-        "parameters stay on a lease that is over",
+        "parameters stay on a lease that has ended",
         _parameters_stay_on_a_lease_that_is_over,
         (P.KEPT,),
         {"pilot_killed": 6},

@@ -327,7 +327,7 @@ def test_everything_survives_reopening(opener: Opener) -> None:
         leases=(replace(LENT, processors=11), BORROWED),
         requests_seen=SEEN,
     )
-    second.commit(Change(pilots=(replace(CLOSED_PILOT, state=PilotState.OVER),)))
+    second.commit(Change(pilots=(replace(CLOSED_PILOT, state=PilotState.ENDED),)))
     assert second.load().pilots == (OPEN_PILOT,)
     second.commit(Change(learned=Learned(), neighbours=(replace(VU, gone=True),)))
     assert second.load().learned == Learned()
@@ -600,7 +600,7 @@ def a_lease(number: int, **fields: Any) -> EndedLease:
     values: dict[str, Any] = {
         "neighbour": "lyon", "lent": False, "number": number, "asked_at": Instant(7), "began_at": Instant(1000),
         "ended_at": Instant(4000), "processors": 4, "charge": 12_000, "measured": 12_004, "job": JobId(5),
-        "cluster": "lyon~3", "links": 1, "request": 5, "user": "mona", "name": "poisson", "code": "lease_over",
+        "cluster": "lyon~3", "links": 1, "request": 5, "user": "mona", "name": "poisson", "code": "lease_ended",
         "message": "Its time is over.", **fields,
     }  # fmt: skip
     return EndedLease(**values)

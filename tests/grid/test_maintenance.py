@@ -23,7 +23,7 @@ CLUSTERS = ("alpha", "gamma")
 SLURM, GRID_ENGINE = CLUSTERS
 PLACES = ((SLURM,), (GRID_ENGINE,), CLUSTERS)
 NEVER = "0 0 29 2 *"  # by cron at least
-TRIES = 40  # to strike in a task that is over soon
+TRIES = 40  # to strike in a task that has ended soon
 Document = dict[str, Any]
 
 
@@ -151,7 +151,7 @@ class Victim:
         return run
 
     def old(self) -> list[int]:
-        """Three jobs that are over: one on Slurm, one on Grid Engine, and one on both."""
+        """Three jobs that have ended: one on Slurm, one on Grid Engine, and one on both."""
         jobs = [
             {"name": "old", "components": [sh(1, "echo $KOALA_JOB_ID", cluster=cluster) for cluster in chosen]}
             for chosen in PLACES
@@ -210,7 +210,7 @@ def test_a_koalad_killed_ten_times_in_maintenance_prunes_all_that_is_old_and_not
 
 
 def _killed_as_it_prunes(victim: Victim, living: Living) -> None:
-    """Five times: all that is over goes, and what lives stays."""
+    """Five times: all that has ended goes, and what lives stays."""
 
     def gone_from_grid_engine() -> bool:
         return not tags & victim.directories(GRID_ENGINE)

@@ -98,7 +98,7 @@ def test_a_job_too_large_for_its_cluster_runs_on_nodes_of_a_site_without_an_acco
     assert (borrowed["neighbour"], borrowed["processors"]) == ("north", OF_SOUTH + 4)
     assert (lent["neighbour"], lent["on"]) == ("south", "alpha")
     koala(SOUTH, "leases", "end", borrowed["name"])
-    linked.eventually(lambda: not leases(SOUTH) and not leases(NORTH), "the lease is over")
+    linked.eventually(lambda: not leases(SOUTH) and not leases(NORTH), "the lease has ended")
     linked.eventually(lambda: not linked.shell("alpha", "squeue --noheader"), "its batch job has ended")
     linked.eventually(
         lambda: not linked.shell("alpha", "find /home/north/.koala -name lease", "root"), "its directory is removed"
@@ -204,7 +204,7 @@ def test_the_poisson_job_over_own_and_leased_processors_is_the_single_process_so
     assert ended["state"] == "done", koala(NORTH, "show", str(job))
     assert [str(each["cluster"]).partition("~")[0] for each in ended["components"]] == ["alpha", "alpha", "south"]
     assert difference(tmp_path / "result.npy", tmp_path) <= EXACT
-    linked.eventually(lambda: not leases(NORTH) and not leases(SOUTH), "the lease is over")
+    linked.eventually(lambda: not leases(NORTH) and not leases(SOUTH), "the lease has ended")
     for site in (NORTH, SOUTH):
         print(koala(site, "leases", "--all"), koala(site, "usage", "--by", "site"))
     assert north.usage(SOUTH.name, "borrowed_s") == south.usage(NORTH.name, "lent_s") > 0

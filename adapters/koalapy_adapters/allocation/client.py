@@ -21,7 +21,7 @@ Json = Dict[str, Any]
 ANSWER_S = 28.0
 _SILENT_S = 60.0  # after which a server on another host counts as gone
 _OTHERS = 20  # queues of earlier allocations that `find` looks into
-_OVER = "the allocation has ended"
+_ALLOCATION_ENDED = "the allocation has ended"
 
 
 class Client:
@@ -81,7 +81,7 @@ class Client:
             else:
                 wanted = set(map(requests.number_of, ids))
                 known = [job for number, job in journal.read(directory).items() if number in wanted]
-                found += [_over(directory, job) for job in known if self._is_over(job)]
+                found += [_ended(directory, job) for job in known if self._has_ended(job)]
         return {"jobs": found}
 
     def _cancel(self, words: List[str]) -> Json:
@@ -111,12 +111,12 @@ class Client:
             named = [job for job in journal.read(directory).values() if job.name == words[0]]
             if named and (directory == current or not self._is_served(directory)):
                 newest = max(named)
-                if not self._is_over(newest):
+                if not self._has_ended(newest):
                     raise _elsewhere("The job is in %s, which has no server now." % directory)
-                return {"jobs": [_over(directory, newest)]}
+                return {"jobs": [_ended(directory, newest)]}
         return {"jobs": []}
 
-    def _is_over(self, job: jobs.Job) -> bool:
+    def _has_ended(self, job: jobs.Job) -> bool:
         """Return whether a job of a queue without a server is over. In a machine's own queue it may go on without."""
         return self._slots is None or job.state == jobs.ENDED
 
@@ -293,10 +293,10 @@ def _elsewhere(message: str) -> ClusterError:
     return ClusterError("queue_elsewhere", message, "Let `connect:` always lead to the same host, or end that server.")
 
 
-def _over(directory: str, job: jobs.Job) -> Json:
+def _ended(directory: str, job: jobs.Job) -> Json:
     """A job of a queue without a server. One that had not ended is lost with the allocation."""
     if job.state != jobs.ENDED:
-        job = job._replace(state=jobs.ENDED, ending="lost", reason=_OVER)
+        job = job._replace(state=jobs.ENDED, ending="lost", reason=_ALLOCATION_ENDED)
     return requests.view(directory, job)
 
 

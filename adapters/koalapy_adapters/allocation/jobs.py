@@ -272,9 +272,9 @@ class Queue:
         self._put(job._replace(state=ENDED, ended_at=now, ending=ending, exit_status=exit_status, reason=reason))
 
     def _forget(self, now: Instant) -> None:
-        over = [job for job in self.jobs.values() if job.state == ENDED]
-        surplus = len(over) - MOST_REMEMBERED
-        for index, job in enumerate(sorted(over, key=lambda job: job.ended_at or 0)):
+        ended = [job for job in self.jobs.values() if job.state == ENDED]
+        surplus = len(ended) - MOST_REMEMBERED
+        for index, job in enumerate(sorted(ended, key=lambda job: job.ended_at or 0)):
             if index < surplus or now >= (job.ended_at or 0) + REMEMBERED_S:
                 del self.jobs[job.id]
 

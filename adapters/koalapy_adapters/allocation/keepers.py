@@ -48,7 +48,7 @@ class Run(NamedTuple):
 class Keepers:
     """The jobs that run on this machine."""
 
-    hurries = is_over = False
+    hurries = has_ended = False
     is_ready = True
 
     def __init__(self, queue: jobs.Queue, outer: Outer, directory: str) -> None:
@@ -90,10 +90,10 @@ class Keepers:
 
     def advance(self) -> None:
         """Notice what has ended."""
-        over = {self._children.pop(pid) for pid, _ in descendants.reap() if pid in self._children}
+        ended = {self._children.pop(pid) for pid, _ in descendants.reap() if pid in self._children}
         own = set(self._children.values())
-        over.update(number for number, keeper in self._keepers.items() if number not in own and not keeper.lives)
-        for number in over:
+        ended.update(number for number, keeper in self._keepers.items() if number not in own and not keeper.lives)
+        for number in ended:
             self._on_end(number)
         if not self._is_warm:
             self._is_warm = True

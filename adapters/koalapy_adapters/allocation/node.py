@@ -50,7 +50,7 @@ class NodeServer:
         self._out = json_lines.Writer(1, self._selector)
         self._reader = json_lines.LineReader()
         self._jobs: Dict[int, int] = {}
-        self._over: List[Json] = []  # ended jobs of which something may be left
+        self._ended: List[Json] = []  # ended jobs of which something may be left
         self._received_at = time.monotonic()
         self._kill_at: Optional[float] = None  # once the queue's server or the allocation is gone
         self._gone = self._begun = False
@@ -69,13 +69,13 @@ class NodeServer:
         self._capture_login()
         gc.collect()
         getattr(gc, "freeze", gc.collect)()  # a fork must not collect these: their descriptors have other uses there
-        while not (self._gone and not self._jobs and not self._over):
+        while not (self._gone and not self._jobs and not self._ended):
             dispatch_ready(self._selector, self._timeout())
             self._advance()
         return 0
 
     def _timeout(self) -> float:
-        return _AGAIN_S if self._over or (self._gone and self._jobs) else 1.0
+        return _AGAIN_S if self._ended or (self._gone and self._jobs) else 1.0
 
     def _advance(self) -> None:
         now = time.monotonic()
@@ -87,14 +87,14 @@ class NodeServer:
                 self._captured_login(status)
             elif number is not None:
                 code, signalled = first_process.exit_of(status)
-                self._over.append({"job": number, "status": code, "signalled": signalled})
+                self._ended.append({"job": number, "status": code, "signalled": signalled})
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = now + 1.0
             self._signal_all(signal.SIGKILL)
-        if self._over and descendants.sweep([*self._jobs, *self._login.pids]):
-            for ended in self._over:
+        if self._ended and descendants.sweep([*self._jobs, *self._login.pids]):
+            for ended in self._ended:
                 self._send("ended", **ended)
-            self._over = []
+            self._ended = []
 
     def _on_signals(self, numbers: bytes) -> None:
         if signals.stop_requested(numbers):

@@ -62,7 +62,7 @@ class Nodes:
         return come >= len(self._names) or time.monotonic() >= self._ready_at
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         """Return whether the allocation has ended."""
         return self._ended or (self._down_since is not None and time.monotonic() >= self._down_since + DOWN_S)
 

@@ -66,7 +66,7 @@ class Server:
         self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
         descendants.become_subreaper()
         self._runner = self._begin()
-        while not self._is_over():
+        while not self._must_end():
             dispatch_ready(self._selector, self._timeout())
             self._advance()
         self._leave(listener)
@@ -190,9 +190,9 @@ class Server:
         if signals.stop_requested(numbers):
             self._stopping = True
 
-    def _is_over(self) -> bool:
+    def _must_end(self) -> bool:
         idle = not self.queue.running() and not self.queue.waiting() and not self._waiting
-        return self._stopping or self._runner.is_over or (idle and time.monotonic() >= self._used_at + self._idle_s)
+        return self._stopping or self._runner.has_ended or (idle and time.monotonic() >= self._used_at + self._idle_s)
 
     def _leave(self, listener: socket.socket) -> None:
         listener.close()
@@ -200,7 +200,7 @@ class Server:
         self._journal.write(self.queue.changed, self.queue.jobs)
         self._journal.close()
         for client in self._waiting:
-            client.answer(requests.refusal(_over()))
+            client.answer(requests.refusal(_queue_ended()))
 
 
 class _Client:
@@ -244,10 +244,10 @@ class _Client:
 
         def read() -> None:
             try:
-                over = not self._connection.recv(1 << 10)
+                hung_up = not self._connection.recv(1 << 10)
             except OSError:
-                over = True
-            if over:
+                hung_up = True
+            if hung_up:
                 self._close()
                 ended()
 
@@ -304,5 +304,5 @@ def _examined(directory: str, slots: Optional[int]) -> Outer:
     return own_machine(slots or (before.slots if before is not None else 0))
 
 
-def _over() -> BatchError:
-    return ClusterError("queue_over", "The queue's server leaves.", "Try again, unless the allocation is over.")
+def _queue_ended() -> BatchError:
+    return ClusterError("queue_ended", "The queue's server leaves.", "Try again, unless the allocation is over.")

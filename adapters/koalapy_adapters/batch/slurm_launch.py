@@ -68,11 +68,11 @@ def parse_surrounding(environment: Mapping[str, str], result: Result) -> Surroun
     """
     if result.exit_status != 0:
         if "Invalid job id" in result.stderr:
-            raise _over(environment, "is not known to Slurm any more")
+            raise _allocation_ended(environment, "is not known to Slurm any more")
         raise TransientError("no_answer", "Slurm does not describe job %s." % batch_id(environment), "", result)
     fields = dict(_FIELD.findall(result.stdout))
     if fields.get("JobState") != "RUNNING":
-        raise _over(environment, "does not run: its state is %s" % fields.get("JobState", "unknown"))
+        raise _allocation_ended(environment, "does not run: its state is %s" % fields.get("JobState", "unknown"))
     try:
         names = hostlist.expand(fields["NodeList"])
         counts = {
@@ -94,9 +94,9 @@ def parse_surrounding(environment: Mapping[str, str], result: Result) -> Surroun
     return Surrounding(found, _instant(fields.get("EndTime", "")))
 
 
-def _over(environment: Mapping[str, str], why: str) -> ClusterError:
+def _allocation_ended(environment: Mapping[str, str], why: str) -> ClusterError:
     return ClusterError(
-        "allocation_over",
+        "allocation_ended",
         "Slurm job %s, which is to be the allocation, %s." % (batch_id(environment), why),
         "Start another allocation, and set SLURM_JOB_ID to its number.",
     )

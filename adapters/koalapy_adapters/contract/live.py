@@ -141,7 +141,7 @@ class Live:
             yield batch_id
         finally:
             whose.cancel(batch_id)
-            self.until_over(batch_id, whose)
+            self.until_ended(batch_id, whose)
 
     # ---- what is seen of it
 
@@ -158,15 +158,15 @@ class Live:
             time.sleep(PAUSE_S)
         return answer
 
-    def until_over(self, batch_id: str, whose: RemoteBatch | None = None) -> JobStatus | None:
+    def until_ended(self, batch_id: str, whose: RemoteBatch | None = None) -> JobStatus | None:
         """Wait until a batch job has ended. Returns its status in the queue, None if that does not list it."""
         whose = whose or self.batch
 
-        def over() -> list[JobStatus | None]:
+        def ended() -> list[JobStatus | None]:
             status = whose.check(batch_id).get(batch_id)
             return [status] if status is None or status.state == ENDED else []
 
-        return self.until(over)[0]
+        return self.until(ended)[0]
 
     # ---- the end
 
@@ -179,7 +179,7 @@ class Live:
         for tag in attempts:
             self.kcm.clear(tag)
         for whose, batch_id in jobs:
-            self.until_over(batch_id, whose)
+            self.until_ended(batch_id, whose)
 
     def close(self) -> None:
         """Tidy up, remove the directories of its instances on the head node, and close all connections."""

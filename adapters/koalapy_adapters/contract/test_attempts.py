@@ -115,9 +115,9 @@ def test_the_batch_systems_own_cancel_ends_it_too(live: Live) -> None:
     batch_id = live.kcm.let_go(tag).batch_id
     live.kcm.report(tag, "running")
     live.batch.cancel(batch_id)
-    over = live.kcm.first_message(object, lambda message: is_over(message, tag))
-    assert over.ending in ("killed", "cancelled", "lost")
-    assert over.exit_status != 0
+    end = live.kcm.first_message(object, lambda message: reports_end(message, tag))
+    assert end.ending in ("killed", "cancelled", "lost")
+    assert end.exit_status != 0
     silent(live, tag)
 
 
@@ -139,7 +139,7 @@ def test_a_second_start_runs_nothing(live: Live) -> None:
     assert live.kcm.played(tag).exit_status == 0
     again = live.job("")._replace(tag=tag)
     batch_id = live.batch.submit_script(again, live.script_of(tag))
-    live.until_over(batch_id)
+    live.until_ended(batch_id)
     assert live.kcm.text(tag, "work", "count") == "once\n"
 
 
@@ -153,7 +153,7 @@ def test_a_restart_by_the_batch_system_runs_nothing(live: Live) -> None:
     live.kcm.report(tag, "running")
     live.until(lambda: live.kcm.text(tag, "work", "count") == "once\n")
     live.operator.output("sh", "-c", live.target.restart.replace("{id}", batch_id))
-    over = live.kcm.first_message(object, lambda message: is_over(message, tag))
+    over = live.kcm.first_message(object, lambda message: reports_end(message, tag))
     assert over.ending in ("restarted", "killed", "cancelled", "lost")
     live.batch.cancel(batch_id)
     assert live.kcm.text(tag, "work", "count") == "once\n"
@@ -212,7 +212,7 @@ def silent(live: Live, tag: str) -> None:
     live.until(same)
 
 
-def is_over(message: object, tag: str) -> bool:
+def reports_end(message: object, tag: str) -> bool:
     """Return whether the message reports the attempt's end, from the wrapper or from the batch system."""
     ended = isinstance(message, Report) and message.phase == "ended"
     seen = isinstance(message, BatchStatus) and message.state == "ended"

@@ -68,7 +68,7 @@ def test_the_lowest_is_behind_whoever_came_later(live: Live) -> None:
     """The batch system may refuse instead, with its reason: then no pilot of a sweep waits there."""
     total = live.until(lambda: quiet(live)).total
     first = live.job("true", lowest=True)
-    error = refusal(lambda: live.until_over(live.submit(first)))
+    error = refusal(lambda: live.until_ended(live.submit(first)))
     if error is not None:
         assert (error.whose, bool(error.message), bool(error.advice)) == ("request", True, True), error
         return

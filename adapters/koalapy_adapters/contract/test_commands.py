@@ -68,7 +68,7 @@ def test_a_running_job_that_is_cancelled_is_over_and_did_not_exit_well(live: Liv
 
 def test_cancelling_what_is_over_or_never_was_is_no_error(live: Live) -> None:
     batch_id = live.submit(live.job("true"))
-    live.until_over(batch_id)
+    live.until_ended(batch_id)
     live.batch.cancel(batch_id)
     live.batch.cancel(never(batch_id))
 
@@ -92,7 +92,7 @@ def test_a_job_that_is_forgotten_was_ended_before_and_is_unknown_then(live: Live
     """When the queue no longer lists the job, the accounting has its end, or nothing."""
     job = live.job("exit 3")
     batch_id = live.submit(job)
-    live.until_over(batch_id)
+    live.until_ended(batch_id)
     live.until(lambda: not live.state(batch_id), live.target.remembers_s)
     for status in live.batch.look(job.tag, batch_id):
         assert status is None or (status.state, status.ending, status.exit_status) in (
@@ -124,7 +124,7 @@ def test_a_job_waits_is_held_goes_on_waiting_and_goes(live: Live) -> None:
 
 def test_only_a_job_that_waits_can_be_held(live: Live) -> None:
     batch_id = live.submit(live.job("true"))
-    live.until_over(batch_id)
+    live.until_ended(batch_id)
     error = refusal(lambda: live.batch.hold(never(batch_id)) or pytest.skip("it holds no jobs"))
     assert error is None or (error.whose, error.code) == ("request", "not_waiting"), error
 
@@ -204,7 +204,7 @@ def test_what_can_never_run_is_refused_or_stuck(live: Live, what: str) -> None:
 
 def ended_statuses(live: Live, tag: str, batch_id: str) -> list[JobStatus]:
     """Wait until a job has ended, and return its statuses from queue and accounting that show the end."""
-    listed = live.until_over(batch_id)
+    listed = live.until_ended(batch_id)
     found = live.batch.look(tag, batch_id)
     listings = [status for status in (listed, found.listed, found.accounted) if status is not None]
     assert all(status.batch_id == batch_id for status in listings), listings

@@ -189,7 +189,7 @@ def _drop_privileges() -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent ends. Raises OSError if that is over already."""
+    """Let the kernel kill this process when its parent ends. Raises OSError if that has ended already."""
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         raise OSError(0, "the parent has ended")

@@ -164,7 +164,7 @@ class Slot:
         if ending in (WALLTIME, OUTPUT):
             write_error(number, self._why(ending))
             part = self._streams.part()
-        self._streams.turn_over(part)
+        self._streams.begin_part(part)
         values = (number, status, ending, started_at, ended_at, *part)
         line = (self._row % values).encode()
         at_once = status != 0 and ended_at - started_at < AT_ONCE

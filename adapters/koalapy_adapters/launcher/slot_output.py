@@ -41,7 +41,7 @@ class Streams:
             if _size(stream) - at > limit:
                 _cut(stream, at + limit)
 
-    def turn_over(self, part: Part) -> None:
+    def begin_part(self, part: Part) -> None:
         """Begin a new part behind this one, for the parameter that runs next."""
         self._out_at, self._errors_at = part.out_at + part.out_size, part.errors_at + part.errors_size
 

@@ -142,14 +142,14 @@ class Machine:
 
     def _on_emptied(self, now: int, event: e.NodeEmptied) -> List[Any]:
         if event.node in self._nodes:
-            self._nodes[event.node] = "over"
+            self._nodes[event.node] = "ended"
         return []
 
     def _on_lost(self, now: int, event: e.NodeLost) -> List[Any]:
-        if self._nodes.get(event.node, "over") == "over":
+        if self._nodes.get(event.node, "ended") == "ended":
             return []
         began = self._nodes[event.node] != "waiting"
-        self._nodes[event.node] = "over"
+        self._nodes[event.node] = "ended"
         if not event.sure and self._report.released_at is not None:
             self._nodes[event.node] = "cut off"
             self._silent_until = now + until_ended(self._settings.orphan_timeout, self._settings.grace)
@@ -243,10 +243,10 @@ class Machine:
             self._report = self._report._replace(phase=AT_BARRIER, at_barrier_at=now)
             return [e.SendReport(self._report)]
         commands: List[Any] = []
-        if self._report.phase == RELEASED and stages and stages <= {"started", "over"} and self._report.started_at:
+        if self._report.phase == RELEASED and stages and stages <= {"started", "ended"} and self._report.started_at:
             self._report = self._report._replace(phase=RUNNING)
             commands.append(e.SendReport(self._report))
-        if self._claimed and stages <= {"over"} and self._supposed is None:
+        if self._claimed and stages <= {"ended"} and self._supposed is None:
             return commands + self._finish(now) + self._try_to_leave(now)
         return commands
 
@@ -327,7 +327,7 @@ class Machine:
         """Agents that do not answer are killed; those that even then do not end (a hung disk) are left behind."""
         self._stopping_until = now + STOP_MARGIN
         if self._abandoned:
-            self._nodes = {name: stage if stage == "cut off" else "over" for name, stage in self._nodes.items()}
+            self._nodes = {name: stage if stage == "cut off" else "ended" for name, stage in self._nodes.items()}
         self._abandoned = True
         return [e.AbandonNodes()]
 
@@ -338,7 +338,7 @@ class Machine:
 
     def _fall_silent(self, now: int) -> List[Any]:
         self._silent_until = None
-        self._nodes = {name: "over" if stage == "cut off" else stage for name, stage in self._nodes.items()}
+        self._nodes = {name: "ended" if stage == "cut off" else stage for name, stage in self._nodes.items()}
         return []
 
 

@@ -108,8 +108,8 @@ def _clean_up(loop: Loop, patience_s: float) -> None:
     _wait(loop, AGENTS_LEAVE_S, descendants.sweep)
 
 
-def _wait(loop: Loop, patience_s: float, over: Callable[[], bool]) -> None:
+def _wait(loop: Loop, patience_s: float, ended: Callable[[], bool]) -> None:
     deadline = time.monotonic() + patience_s
-    while not over() and time.monotonic() < deadline:
+    while not ended() and time.monotonic() < deadline:
         time.sleep(0.005)
         loop.reap()

@@ -61,8 +61,8 @@ class Committed:
             self.pending_cancels.pop(attempt.id, None)
         if attempt.pilot is not None:
             before = self.launchers.get(attempt.id)
-            over = before is not None and before.cleaned_up
-            promise(not over, Promise.ENDS, "pilot", attempt.id, "changes after its end")
+            was_cleaned_up = before is not None and before.cleaned_up
+            promise(not was_cleaned_up, Promise.ENDS, "pilot", attempt.id, "changes after its end")
             self.launchers[attempt.id] = attempt
         job = self.jobs.get(attempt.id.job)
         if job is None or not job.state.final or attempt.superseded:

@@ -86,7 +86,7 @@ class Streams:
         read = stream.ways[writer].read
         promise(data == expected, Promise.STREAMS, stream.number, "from", writer, "has other bytes at", read)
 
-    def over(self, stream: Stream, end: str) -> None:
+    def ended(self, stream: Stream, end: str) -> None:
         """Check that an end which takes its stream for finished lacks nothing, and that the other end has all."""
         if stream.ends[end] != "finished":
             return

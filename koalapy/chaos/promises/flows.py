@@ -67,8 +67,8 @@ def _check_counts(flow: Job, jobs: Mapping[JobId, Work]) -> None:
     counts = (flow.flow.done, flow.flow.failed, flow.flow.cancelled)
     found = tuple(states.count(state) for state in (JobState.DONE, JobState.FAILED, JobState.CANCELLED))
     promise(counts == found, Promise.AFTER, "flow", flow.id, "counts", counts, "of", found)
-    over = all(state.final for state in states)
-    promise(flow.state.final == over, Promise.AFTER, "flow", flow.id, "is", flow.state, "while its jobs are", *states)
+    final = all(state.final for state in states)
+    promise(flow.state.final == final, Promise.AFTER, "flow", flow.id, "is", flow.state, "while its jobs are", *states)
 
 
 def _prerequisites(job: Work, jobs: Mapping[JobId, Work]) -> Iterator[Work]:

@@ -39,9 +39,9 @@ class Pruned:
         for identity in change.removed:
             pilot = pilots.get(pilot_id(identity))
             work = before.get(identity)
-            over = pilot.let_go if pilot is not None else work is not None and work.state.final
+            final = pilot.let_go if pilot is not None else work is not None and work.state.final
             promise(identity not in self.attempts, Promise.PRUNED, "job", identity, "is pruned twice")
-            promise(over, Promise.PRUNED, "job", identity, "is not final, but pruned")
+            promise(final, Promise.PRUNED, "job", identity, "is not final, but pruned")
             promise(identity not in pending, Promise.PRUNED, "job", identity, "has a pending cancel, but is pruned")
             promise(identity not in collecting, Promise.PRUNED, "job", identity, "is collecting, but is pruned")
             of_job = [] if work is None or isinstance(work, Sweep) else [each for each in work.attempts if each]

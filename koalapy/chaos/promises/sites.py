@@ -119,7 +119,7 @@ class Leases:
                 self._check_served(site, lease)
                 self._check_holder(site, lease)
                 self._check_examined(site, lease)
-            elif lease.state.over:
+            elif lease.state.ended:
                 self._check_nothing_runs(Use(site, lease.cluster))
         if change.leases:
             self._check_limit(site, self._sites.worlds[site].settings)
@@ -210,7 +210,7 @@ class Leases:
         promise(not running, Promise.AFTER_LEASE, use.cluster, "of", use.site, "is over, but on it run", *running)
 
     def _check_kept(self, use: Use) -> None:
-        """Check that no parameter counts as being on a lease that is over: it would never be run again."""
+        """Check that no parameter counts as being on a lease that has ended: it would never be run again."""
         engine = self._sites.worlds[use.site].koalad.engine
         for sweep in [] if engine is None else engine.records.sweeps.values():
             out = sweep.out_on(use.cluster)
@@ -292,5 +292,5 @@ def _isolates(job: Job | None) -> bool:
 
 def _is_given_back(lease: BorrowedLease) -> bool:
     """Return whether nothing more is placed on a borrowed lease: it is returned, or its lender takes it back."""
-    is_over = lease.state is LeaseState.GONE
-    return lease.beyond is None and not is_over and (lease.state.closing or lease.revoked_until is not None)
+    is_gone = lease.state is LeaseState.GONE
+    return lease.beyond is None and not is_gone and (lease.state.closing or lease.revoked_until is not None)

@@ -326,9 +326,9 @@ class _StreamWatch:
         self._watch.note(f"stream {stream.number}: {len(data)} bytes of {writer} are read")
         self._watch.ask(lambda: self._streams.read(stream, writer, data, expected))
 
-    def over(self, stream: Stream, end: str) -> None:
+    def ended(self, stream: Stream, end: str) -> None:
         self._watch.note(f"stream {stream.number} is {stream.ends[end]} at {end}")
-        self._watch.ask(lambda: self._streams.over(stream, end))
+        self._watch.ask(lambda: self._streams.ended(stream, end))
 
 
 class _ClusterWatch:

@@ -51,9 +51,9 @@ def row(jobs: Sequence[Job]) -> Row:
     found: Row = {"jobs": len(jobs), "done": sum(job.state == "done" for job in jobs)}
     for name, column in zip(("response", "run", "overhead"), zip(*times, strict=True), strict=True):
         found |= {f"{name}_s": fmean(column), f"{name}_stdev_s": stdev(column) if len(column) > 1 else 0.0}
-    begun, over = min(job.submitted_at for job in jobs), max(job.finished_at or 0 for job in ended)
+    begun, last = min(job.submitted_at for job in jobs), max(job.finished_at or 0 for job in ended)
     return found | {
-        "makespan_s": (over - begun) / SECOND,
+        "makespan_s": (last - begun) / SECOND,
         "clusters": fmean(len({each.cluster for each in job.present}) for job in well),
         "submission_failures": sum(job.submission_failures for job in jobs),
         "completion_failures": sum(job.completion_failures for job in jobs),

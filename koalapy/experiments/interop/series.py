@@ -39,11 +39,11 @@ class Series:
         work = [0]
         for _, each in ends:
             work.append(work[-1] + each)
-        over = [end for end, _ in ends]
+        ended = [end for end, _ in ends]
         rows: list[dict[str, int | float]] = []
         before: Counter[Kind] = Counter()
         for at, messages in self._looks:
-            arrived, started, finished = (bisect_right(times, at) for times in (arrivals, starts, over))
+            arrived, started, finished = (bisect_right(times, at) for times in (arrivals, starts, ended))
             rows.append(
                 {
                     "hour": at / HOUR, "arrived": arrived, "started": started, "finished": finished,

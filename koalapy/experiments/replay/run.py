@@ -107,10 +107,10 @@ def _write(task: ReplayTask, record: Record) -> list[Path]:
 
 
 class Progress(NamedTuple):
-    """The progress of one run. `over`: the number of jobs that have ended; `outcome` once the run is complete."""
+    """The progress of one run. `finished`: the number of jobs that have ended; `outcome` once the run is complete."""
 
     task: int
-    over: int
+    finished: int
     outcome: ReplayOutcome | None = None
 
 

@@ -44,16 +44,16 @@ class Replay:
         policies: Policies,
         sizes: Mapping[str, int],
         jobs: Iterable[ReplayJob],
-        ended: Callable[[Ran], None],
+        finished: Callable[[Ran], None],
     ) -> None:
-        self.calls = self.happened = self.over = 0
+        self.calls = self.happened = self.ended = 0
         lasting = tuple(replace(each, max_age=_NEVER_OLD) for each in settings.clusters)
         settings = replace(settings, clusters=lasting)
         self.engine = Engine(settings, policies, Snapshot(instance=_INSTANCE))
         self._clusters = {each.name: ReplayCluster(each, sizes[each.name], _INSTANCE) for each in settings.clusters}
         self._agenda = Agenda()
         self._trace = iter(jobs)
-        self._ended = ended
+        self._ended = finished
         self._submitted = 0
         self._jobs: dict[JobId, ReplayJob] = {}  # that have not ended
         self._batch: dict[AttemptId, ReplayBatchJob] = {}
@@ -67,11 +67,11 @@ class Replay:
         self._handle([cluster.connected() for cluster in self._clusters.values()])
         self._read_on()
         while self._go_on():
-            if self.over - reported >= _NOW_AND_THEN:
-                reported = self.over
+            if self.ended - reported >= _NOW_AND_THEN:
+                reported = self.ended
                 yield reported
         self._give_up()
-        yield self.over
+        yield self.ended
 
     # ---- time
 
@@ -114,7 +114,7 @@ class Replay:
         self.happened += len(events)
         step = self.engine.handle(now, events)
         for job in step.ended:
-            self._is_over(job)
+            self._finish(job)
         answers: list[Event] = []
         for command in step.commands:
             if isinstance(command, SubmitAttempt):
@@ -183,8 +183,8 @@ class Replay:
 
     # ---- ends
 
-    def _is_over(self, job: Job) -> None:
-        self.over += 1
+    def _finish(self, job: Job) -> None:
+        self.ended += 1
         self._ended(_ran(self._jobs.pop(job.id), job))
 
     def _give_up(self) -> None:
@@ -192,7 +192,7 @@ class Replay:
         for identity in list(self._jobs):
             job = self.engine.job(identity)
             assert job is not None
-            self._is_over(job)
+            self._finish(job)
 
 
 def _ran(trace: ReplayJob, job: Job) -> Ran:

@@ -172,7 +172,7 @@ class Collector:
             if not found:
                 collection = self._stream_collection(command, go_on)
                 if self._has_pending_cancel(command.job):
-                    raise TransientError("not_over", "A batch job of it may still run, and write.", "")
+                    raise TransientError("not_ended", "A batch job of it may still run, and write.", "")
                 found.append(collection)
             return (yield from found[0].steps())
 

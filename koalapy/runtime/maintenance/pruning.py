@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from koalapy.coallocation.pruning import NOT_OVER, PRUNED, Judgement, judge, number_of, over_since
+from koalapy.coallocation.pruning import NOT_FINAL, PRUNED, Judgement, final_since, judge, number_of
 from koalapy.config.maintenance import Maintenance
 from koalapy.model.attempt import Attempt
 from koalapy.model.counts import counted_as
@@ -114,9 +114,9 @@ def _count(tally: _Tally, judgement: Judgement, before: Instant) -> None:
             tally.jobs += 1
     for cluster, job in judgement.waiting:
         tally.waiting[cluster] += 1
-        if (over_since(job) or before) <= before - PATIENCE:
+        if (final_since(job) or before) <= before - PATIENCE:
             tally.overdue[cluster] += 1
-    tally.kept.update(why for why, _ in judgement.kept if why not in (NOT_OVER, PRUNED))
+    tally.kept.update(why for why, _ in judgement.kept if why not in (NOT_FINAL, PRUNED))
 
 
 def _outcome(tally: _Tally, entry: Maintenance, dry: bool, records: bool) -> Outcome:

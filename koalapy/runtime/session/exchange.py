@@ -85,9 +85,9 @@ class Exchange:
 
         `look` is called about every LOOK_S seconds, and may raise. Raises TimeoutError after `limit_s` seconds.
         """
-        self._await(lambda: self._credit > 0 or self._is_over(), limit_s, look)
+        self._await(lambda: self._credit > 0 or self._has_ended(), limit_s, look)
         with self._changed:
-            if self._is_over():
+            if self._has_ended():
                 return False
             self._credit -= 1
             return True
@@ -100,7 +100,7 @@ class Exchange:
         since = time.monotonic()
         while True:
             with self._changed:
-                there = self._changed.wait_for(lambda: self._chunks or self._is_over(), LOOK_S)
+                there = self._changed.wait_for(lambda: self._chunks or self._has_ended(), LOOK_S)
                 data = self._chunks.popleft() if self._chunks else b""
                 if there and not data:
                     if not self._ended and self._answer is None:
@@ -118,14 +118,14 @@ class Exchange:
         Raises RefusedError if the KCM refuses, TransientError if the link is lost before, and TimeoutError after
         `limit_s` seconds.
         """
-        self._await(self._is_over, limit_s, look)
+        self._await(self._has_ended, limit_s, look)
         if self._answer is None:
             self._raise_lost()
         if isinstance(self._answer, Refused):
             raise RefusedError(reason_of(self._answer.error))
         return self._answer
 
-    def _is_over(self) -> bool:
+    def _has_ended(self) -> bool:
         return self._answer is not None or self._lost is not None
 
     def _await(self, there: Callable[[], bool], limit_s: float | None, look: Callable[[], None]) -> None:

@@ -80,7 +80,7 @@ class Session:
         self._is_writing = False
         self._immediate = channel if isinstance(channel, Immediate) else None
         self._changed = threading.Condition()
-        self._over = threading.Event()
+        self._ended = threading.Event()
         self._why: Reason | None = None
         self._numbers = itertools.count(_FIRST_REQUEST)
         self._exchanges: dict[int, Exchange] = {}
@@ -112,17 +112,17 @@ class Session:
     def end(self, why: Reason | None) -> None:
         """End the session. Any thread may call it, any number of times; the first reason counts."""
         with self._changed:
-            if self._over.is_set():
+            if self._ended.is_set():
                 return
             self._why = why
-            self._over.set()
+            self._ended.set()
             self._changed.notify_all()
         for exchange in list(self._exchanges.values()):
             exchange.lost(why or _LOST)
 
     def check(self) -> None:
         """Raises TransientError once the session has ended."""
-        if self._over.is_set():
+        if self._ended.is_set():
             lost = self._why or _LOST
             raise TransientError(lost.code, lost.message, lost.advice)
 
@@ -158,7 +158,7 @@ class Session:
         """Open a request with a new number, for as long as the caller waits for it."""
         exchange = Exchange(next(self._numbers))
         self._exchanges[exchange.id] = exchange
-        if self._over.is_set():
+        if self._ended.is_set():
             exchange.lost(self._why or _LOST)
         try:
             yield exchange
@@ -220,7 +220,7 @@ class Session:
         """Write a small frame if nothing is before it and it cannot block. The caller holds the lock."""
         if self._immediate is None or len(data) > _AT_ONCE:
             return False
-        if self._is_writing or self._urgent or self._bulk or self._over.is_set():
+        if self._is_writing or self._urgent or self._bulk or self._ended.is_set():
             return False
         try:
             return self._immediate.write_now(data)
@@ -236,15 +236,15 @@ class Session:
             for frame in decoder.feed(data):
                 self._take(frame)
             self._let_it_read()
-            if self._over.is_set():
+            if self._ended.is_set():
                 return
-        if not self._over.is_set():
+        if not self._ended.is_set():
             self._channel.exit_status(_EXIT_STATUS_S)
 
     def _let_it_read(self) -> None:
         """Wait while too many bytes wait to be written. Bytes that the other side takes are a sign of life."""
         with self._changed:
-            while self._waiting > _MOST_WAITING and not self._over.is_set():
+            while self._waiting > _MOST_WAITING and not self._ended.is_set():
                 before = self._taken
                 self._changed.wait()
                 if self._taken > before:
@@ -291,8 +291,8 @@ class Session:
             self._taken += written
             if written:
                 self._changed.notify_all()
-            self._changed.wait_for(lambda: self._urgent or self._bulk or self._over.is_set())
-            if self._over.is_set():
+            self._changed.wait_for(lambda: self._urgent or self._bulk or self._ended.is_set())
+            if self._ended.is_set():
                 return None
             self._is_writing = True
             if not self._urgent:
@@ -308,6 +308,6 @@ class Session:
             self._changed.notify_all()
 
     def _watch(self) -> None:
-        while not self._over.wait(self._tick()):
+        while not self._ended.wait(self._tick()):
             pass
         self._channel.close()

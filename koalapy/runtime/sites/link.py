@@ -143,7 +143,7 @@ class SiteLink:
         return self._streams.relay(lease, opening, back)
 
     def reset_relayed(self, lease: int) -> None:
-        """Reset the streams of the neighbour to a lease that is over."""
+        """Reset the streams of the neighbour to a lease that has ended."""
         self._streams.reset_relayed(lease)
 
     def _not_connected(self) -> TransientError:

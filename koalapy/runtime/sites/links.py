@@ -183,10 +183,10 @@ class SiteLinks:
         return {origin: epoch for origin, epoch in ended.items() if epoch is not None}
 
     def committed(self, change: Change) -> None:
-        """Reset the streams to leases that are over."""
+        """Reset the streams to leases that have ended."""
         for lease in change.leases:
-            over = lease.lent and lease.state is LeaseState.GONE
-            if over and (link := self._links.get(lease.neighbour)) is not None:
+            is_gone = lease.lent and lease.state is LeaseState.GONE
+            if is_gone and (link := self._links.get(lease.neighbour)) is not None:
                 link.reset_relayed(lease.number)
 
     def quarantine(self, neighbour: str, reason: Reason, error: Exception) -> None:

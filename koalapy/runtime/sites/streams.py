@@ -158,11 +158,11 @@ class SiteStreams:
             way.forget()
 
     def reset_relayed(self, lease: int) -> None:
-        """Reset the streams of the neighbour to a lease that is over."""
+        """Reset the streams of the neighbour to a lease that has ended."""
         with self._lock:
-            over = [(number, *each) for number, each in self._relayed.items() if each[0] == f"{_LEASE}{lease}"]
-        for number, tag, way in over:
-            why = StreamReset(tag, number, "lease_over", "The lease is over.")
+            ended = [(number, *each) for number, each in self._relayed.items() if each[0] == f"{_LEASE}{lease}"]
+        for number, tag, way in ended:
+            why = StreamReset(tag, number, "lease_ended", "The lease has ended.")
             self._pass_on(why, tag, way)
             self._send(why)
 

@@ -203,7 +203,7 @@ class _StreamChannel:
     def write(self, data: bytes) -> None:
         while data:
             seen = self._changes
-            if self._closed or self._stream.is_over:
+            if self._closed or self._stream.is_closed:
                 raise BrokenPipeError("The command takes no more.")
             if room := self._stream.room:
                 self._stream.put(data[:room])

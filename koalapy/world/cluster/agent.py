@@ -37,7 +37,7 @@ class SimAgent:
         self._tag = ""
         self._plan = ProgramPlan(False)
         self._grace = Duration(ORPHAN_GRACE)
-        self._prepared = self._over = False
+        self._prepared = self._has_ended = False
         self._end: ScheduledCall | None = None
         self._ends_at = Instant(0)
         self._suspended_at: Instant | None = None
@@ -58,12 +58,12 @@ class SimAgent:
     def reset_silence(self) -> None:
         """Note a sign of life of the wrapper, which counts as gone after too long a silence."""
         self._environment.agenda.cancel(self._silent_at)
-        if self._silence is not None and self.alive and not self._over:
+        if self._silence is not None and self.alive and not self._has_ended:
             self._silent_at = self._environment.agenda.after(self._silence, self.lose_wrapper)
 
     def release(self, clusters: int) -> None:
         """Start the program, in a job that uses this many clusters."""
-        if self.alive and self._prepared and not self._over:
+        if self.alive and self._prepared and not self._has_ended:
             self.running = True
             self._environment.program_log.started(
                 self._tag, self._environment.cluster, self._start, self.node.name, self._environment.agenda.now
@@ -91,7 +91,7 @@ class SimAgent:
 
     def stop(self, grace: Duration) -> None:
         """Send SIGTERM, and SIGKILL after the grace. A program that has not started ends at once."""
-        if not self.alive or self._over:
+        if not self.alive or self._has_ended:
             return
         if not self.running:
             self._empty()
@@ -117,7 +117,7 @@ class SimAgent:
             self._stop_running(128 + _KILL)
 
     def _ready(self) -> None:
-        if self.alive and not self._over:
+        if self.alive and not self._has_ended:
             self._prepared = True
             self._report(events.NodeReady(self.node.name, self.node.address))
 
@@ -157,7 +157,7 @@ class SimAgent:
             )
 
     def _empty(self) -> None:
-        self._over = True
+        self._has_ended = True
         self._environment.agenda.cancel(self._silent_at)
         self._report(events.NodeEmptied(self.node.name))
 

@@ -139,7 +139,7 @@ class BatchSystem:
         job.lost = job.forgotten = True
         self.jobs.pop(job.id, None)
         if job.state not in _BEGUN:
-            self._over(job, "", None)
+            self._end(job, "", None)
         elif self.rng.random() < 0.5:
             self._later((SECOND, Duration(120 * SECOND)), lambda: self._kill(job))
 
@@ -276,12 +276,12 @@ class BatchSystem:
             self._requeue(job)
         else:
             killed = exit_status > 128
-            self._over(job, job.ending or (KILLED if killed else EXITED), exit_status)
+            self._end(job, job.ending or (KILLED if killed else EXITED), exit_status)
 
     def _end_it(self, job: SimBatchJob, ending: str) -> None:
         job.ending = job.ending or ending
         if job.state not in _BEGUN or job.body is None:
-            self._over(job, ending, None)
+            self._end(job, ending, None)
         else:
             self._stop(job)
 
@@ -320,7 +320,7 @@ class BatchSystem:
         if job.restarting or (not job.ending and self.rng.random() < self.parameters.reruns_lost):
             self._requeue(job)
         else:
-            self._over(job, job.ending or LOST, None)
+            self._end(job, job.ending or LOST, None)
 
     def _returned(self, node: SimNode) -> None:
         """The node reports to the batch system: what runs there and is not known any more is killed."""
@@ -332,7 +332,7 @@ class BatchSystem:
             body.kill_on(node)
             node.bodies.pop(body, None)
         for job in [job for job in known if job.body is not None and job.body not in node.bodies]:
-            self._over(job, job.ending or LOST, None)  # the node is back before its loss was noticed
+            self._end(job, job.ending or LOST, None)  # the node is back before its loss was noticed
         for job in known:
             if job.body is not None and job.body.exit_status is not None:
                 self.exited(job, job.body, job.body.exit_status)
@@ -340,14 +340,14 @@ class BatchSystem:
 
     def _requeue(self, job: SimBatchJob) -> None:
         if job.lost:
-            return self._over(job, LOST, None)
+            return self._end(job, LOST, None)
         self._free(job)
         job.state, job.restarting, job.restarts = QUEUED, False, job.restarts + 1
         at = Instant(self.agenda.now + between(self.rng, *self.parameters.requeue_wait))
         job.after = at
         self.agenda.at(at, self.cycle_soon)
 
-    def _over(self, job: SimBatchJob, ending: str, exit_status: int | None) -> None:
+    def _end(self, job: SimBatchJob, ending: str, exit_status: int | None) -> None:
         ran = job.body is not None
         if job.state in _BEGUN:
             self._free(job)

@@ -79,7 +79,7 @@ class SimLauncher(SimAgent):
 
     def stop(self, grace: Duration) -> None:
         """Its slots have a little less than its own grace."""
-        if not self.alive or self._over or not self.running:
+        if not self.alive or self._has_ended or not self.running:
             super().stop(grace)
         elif grace <= 0:
             self._exit(137)

@@ -48,7 +48,7 @@ class SimNodeStreams:
             user.lose()
 
     def _open(self, frame: OpenStream) -> None:
-        if sum(not user.end.is_over for user in self._users.values()) >= MOST_STREAMS:
+        if sum(not user.end.is_closed for user in self._users.values()) >= MOST_STREAMS:
             self._send(StreamReset(frame.tag, frame.stream, "too_many_streams", "The node has too many connections."))
             return
         log = self._environment.streams

@@ -57,7 +57,7 @@ class Person:
         return [dict(each) for each in self.grid.leases()["leases"] if each["direction"] == direction]
 
     def usage(self, neighbour: str, key: str) -> float:
-        """Return the processor seconds of all leases from or for a neighbour that are over. `key`: as in the answer."""
+        """Return the processor seconds of all ended leases from or for a neighbour. `key`: as in the answer."""
         rows: list[Any] = [each for each in self.grid.leases()["usage"] if each["neighbour"] == neighbour]
         return float(rows[0][key]) if rows else 0.0
 

@@ -236,7 +236,7 @@ def test_one_direction_ends_while_the_other_goes_on() -> None:
     line.send(line.near, line.near.end())
     line.calm()
     assert line.ended[line.far]
-    assert not line.near.is_over
+    assert not line.near.is_closed
     line.write(line.far, 5000)
     line.calm()
     assert line.got[line.near] == line.put[line.far]

@@ -75,7 +75,7 @@ class Holder:
         self.play.apply(self.report("running", started_at=self.play.now))
 
     def stop(self, force: bool = False) -> list[object]:
-        pilots.stop(self.core, self.play.now, self.row, "over", UNREACHABLE, force=force)
+        pilots.stop(self.core, self.play.now, self.row, "no_longer_needed", UNREACHABLE, force=force)
         return [*self.play.apply()]
 
 

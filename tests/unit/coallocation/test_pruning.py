@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from engine_play import BUSY_QUEUE, INSTANCE, Play, component, make
 
-from koalapy.coallocation.pruning import COLLECTING, NOT_OVER, PENDING_CANCEL, PRUNED, judge
+from koalapy.coallocation.pruning import COLLECTING, NOT_FINAL, PENDING_CANCEL, PRUNED, judge
 from koalapy.engine import Engine
 from koalapy.model.change import OutboxEntry, Snapshot
 from koalapy.model.commands import CollectOutput, ForgetAttempt
@@ -93,14 +93,14 @@ def test_what_is_not_over_is_left_alone(play: Any) -> None:
     job = play.submit(component(4, "alpha"))
     play.run(job)
     step = handled(play, request(play, job))
-    assert (step.commands, step.removed, why_kept(play, job)) == ((), (), NOT_OVER)
+    assert (step.commands, step.removed, why_kept(play, job)) == ((), (), NOT_FINAL)
 
 
 def test_what_is_over_since_a_moment_ago_is_kept(play: Any) -> None:
     job = done(play, "alpha")
     before = Instant(play.job(job).finished_at - 1)
     assert handled(play, request(play, job, before=before)).commands == ()
-    assert why_kept(play, job, before=before) == NOT_OVER
+    assert why_kept(play, job, before=before) == NOT_FINAL
 
 
 def test_a_job_with_a_pending_cancel_is_kept_until_it_is_settled(play: Any) -> None:

@@ -156,9 +156,9 @@ def test_the_exit_status_reports_where_no_file_can() -> None:
     ended = BatchStatus(TAG, "1", 0, "ended", exit_status=program.OURS + program.NOT_SEEN + program.NO_RELAY)
     assert probe_job._mistakes_in_exit_status(ended) == program.NOT_SEEN | program.NO_RELAY
     report = kcm.Report(TAG, "1", "ended", [], ending="failed", exit_status=66, error={"words": "it lacks it"})
-    over = probe_job._is_over([BatchStatus(TAG, "1", 0, "running"), report])
-    assert over is not None
-    assert (over.exit_status, over.reason) == (66, "it lacks it")
+    found = probe_job._status_of_ended([BatchStatus(TAG, "1", 0, "running"), report])
+    assert found is not None
+    assert (found.exit_status, found.reason) == (66, "it lacks it")
 
 
 def test_a_job_that_can_never_start_is_a_failure_at_once() -> None:

@@ -1,4 +1,4 @@
-"""The driver's knowledge of clusters without a store: the events for a new engine, and sessions that are over."""
+"""The driver's knowledge of clusters without a store: the events for a new engine, and sessions that have ended."""
 
 from koalapy.driver.last_known import LastKnown
 from koalapy.model.cluster import ClusterState
@@ -53,22 +53,22 @@ def test_nothing_is_known_of_a_cluster_that_has_left() -> None:
 
 def test_all_sessions_up_to_the_one_that_ended_are_over() -> None:
     known = LastKnown()
-    assert not known.is_over(("a", 0))
+    assert not known.has_ended(("a", 0))
     known.learn((CONNECTED,), ("a", 3), ())
     known.end_newest("a")
-    assert known.is_over(("a", 2))
-    assert known.is_over(("a", 3))
-    assert not known.is_over(("a", 4))
-    assert not known.is_over(("b", 1))
+    assert known.has_ended(("a", 2))
+    assert known.has_ended(("a", 3))
+    assert not known.has_ended(("a", 4))
+    assert not known.has_ended(("b", 1))
     known.end({"b": 5})
-    assert known.is_over(("b", 5))
+    assert known.has_ended(("b", 5))
 
 
 def test_a_quarantined_cluster_counts_as_lost_with_sessions_that_brought_nothing_yet() -> None:
     known = after(CONNECTED, MEASURED)
     known.quarantine("a", WHY, [7])
     assert known.of("a") == (LOST,)
-    assert known.is_over(("a", 7))
+    assert known.has_ended(("a", 7))
 
 
 def test_a_quarantined_site_is_no_cluster() -> None:
@@ -76,4 +76,4 @@ def test_a_quarantined_site_is_no_cluster() -> None:
     known.learn((), (site, 2), ())
     known.quarantine(site, WHY, [])
     assert known.clusters == []
-    assert known.is_over((site, 2))
+    assert known.has_ended((site, 2))

@@ -99,7 +99,7 @@ def test_it_joins_when_its_program_runs_and_leaves_after_its_batch_job() -> None
     held.play.obey()
     assert (held.hints, held.state) == (["JoinCluster", "LeaveCluster"], PilotState.CLOSING)
     held.leave()
-    assert (held.hints, held.state) == (["JoinCluster", "LeaveCluster"], PilotState.OVER)
+    assert (held.hints, held.state) == (["JoinCluster", "LeaveCluster"], PilotState.ENDED)
     assert held.play.engine.core.pilots.records == {}
 
 
@@ -110,7 +110,7 @@ def test_one_that_never_ran_is_over_at_once_and_joins_nothing() -> None:
     held = Held(play)
     assert (held.job.state, held.state) == (JobState.WAITING, PilotState.BINDING)
     held.play.apply(PilotCloseRequested(pilot=held.pilot))
-    assert (held.job.state, held.state, held.hints) == (JobState.CANCELLED, PilotState.OVER, [])
+    assert (held.job.state, held.state, held.hints) == (JobState.CANCELLED, PilotState.ENDED, [])
 
 
 def test_one_that_ends_before_it_has_joined_takes_its_hint_back() -> None:

@@ -183,7 +183,7 @@ def test_an_invalid_message_file_ends_the_session(scene: Scene, data: bytes) -> 
     session = message_files.FileSession(TAG, scene.names()[0].split(".")[1])
     Path(scene.server.path, message_files.message_name(session, 0)).write_bytes(data)
     assert scene.round() == [WrapperDisconnected(TAG)]
-    assert scene.exchange(Heartbeat()).over
+    assert scene.exchange(Heartbeat()).ended
     scene.round()
     assert scene.names() == []
 
@@ -194,7 +194,7 @@ def test_a_client_with_a_heartbeat_stays_and_a_silent_one_has_to_open_a_new_sess
         scene.exchange(Heartbeat())
         assert scene.round(after=10 * SECOND) == []
     assert scene.round(after=file_relay.SILENCE) == [WrapperDisconnected(TAG)]
-    assert scene.exchange(Heartbeat()).over
+    assert scene.exchange(Heartbeat()).ended
     scene.enter()
 
 
@@ -205,7 +205,7 @@ def test_a_wrapper_sees_the_beat_of_its_kcm_and_the_removal_of_the_relay(scene: 
     assert scene.exchange().sign
     assert not scene.exchange().sign
     scene.server.close()
-    assert scene.exchange().over
+    assert scene.exchange().ended
 
 
 def test_a_second_session_of_an_attempt_ends_the_first(scene: Scene) -> None:
@@ -215,15 +215,15 @@ def test_a_second_session_of_an_attempt_ends_the_first(scene: Scene) -> None:
     assert scene.round() == [WrapperConnected(TAG, 6)]
     scene.round()
     assert len(scene.names()) == 1
-    assert scene.exchange(Heartbeat()).over
-    assert not again.exchange([Heartbeat()]).over
+    assert scene.exchange(Heartbeat()).ended
+    assert not again.exchange([Heartbeat()]).ended
 
 
 def test_on_a_full_disk_heartbeats_go_on_and_messages_wait_for_room(scene: Scene) -> None:
     scene.enter()
     scene.files.full = True
     for number in range(3):
-        assert not scene.exchange(put(number), Heartbeat()).over
+        assert not scene.exchange(put(number), Heartbeat()).ended
         assert scene.round((TAG, Stop()), after=10 * SECOND) == []
     scene.files.full = False
     assert [from_json(each) for each in scene.exchange().received] == []
@@ -248,7 +248,7 @@ def test_a_newer_kcms_relay_replaces_the_older_ones_of_its_cluster_only(scene: S
     other.mkdir()
     newer = scene.open(2)
     file_relay.clear(str(scene.own), "here", 2, scene.files)
-    assert scene.exchange(put(1)).over
+    assert scene.exchange(put(1)).ended
     with pytest.raises(RelayRemoved):
         scene.round()
     file_relay.clear(str(scene.own), "here", 1, scene.files)
@@ -319,7 +319,7 @@ def _check_all_arrive(scene: Scene, steps: list[str]) -> None:
     def exchange(*messages: Any) -> bool:
         done = scene.exchange(*messages)
         at_client.extend(from_json(each) for each in done.received)
-        return done.over
+        return done.ended
 
     for number, step in enumerate([*steps, "mend", "exchange", "round", "exchange", "round", "exchange"]):
         if step == "put":

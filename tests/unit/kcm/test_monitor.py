@@ -42,7 +42,7 @@ class TestWrapper:
         (ended,) = to_koalad(kcm.handle(T0, do.OtherVersion(TAG, released=False)))
         assert (ended.phase, ended.ending, ended.error["code"]) == ("ended", "restarted", "other_version")
         assert to_koalad(kcm.handle(T0, do.OtherVersion(TAG, released=False))) == []
-        assert to_koalad(kcm.handle(T0, Release(5, TAG, 0, [])))[0].error["code"] == "attempt_over"
+        assert to_koalad(kcm.handle(T0, Release(5, TAG, 0, [])))[0].error["code"] == "attempt_ended"
 
     def test_a_wrapper_of_another_version_that_may_run_its_program_is_left_to_its_exit_record(self) -> None:
         assert to_koalad(queued_machine().handle(T0, do.OtherVersion(TAG, released=True))) == []

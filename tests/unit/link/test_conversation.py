@@ -275,7 +275,7 @@ def test_a_refused_cancel_is_not_confirmed(dialogue: KcmConversation) -> None:
 
 def test_a_refused_release_is_done_with(dialogue: KcmConversation) -> None:
     dialogue.send(3, release_of(), False)
-    arrived = dialogue.received(NOW, kcm.Refused(3, {"code": "attempt_over"}))
+    arrived = dialogue.received(NOW, kcm.Refused(3, {"code": "attempt_ended"}))
     assert delivered(arrived) == (came(confirmed=(3,)),)
 
 

@@ -608,7 +608,7 @@ def test_with_json_an_error_is_a_document_too(koala: Any, shell: Callable[..., D
         assert answer.err.startswith(f"koala: {answer.document['error']['message']}\n")
         assert koala(*command).out == ""
     job = koala.submit(shell("sleep 1000"))
-    assert koala("wait", job, "--timeout", "0.1", "--json").document["error"]["code"] == "not_over"
+    assert koala("wait", job, "--timeout", "0.1", "--json").document["error"]["code"] == "not_final"
 
 
 def test_several_jobs_are_shown_together(koala: Any, shell: Callable[..., Document]) -> None:

@@ -109,7 +109,7 @@ def test_the_site_between_takes_a_lease_back(chain: Chain) -> None:
     gate.touch()
     ended = delft.end(job)
     assert (ended["state"], ended["completion_failures"]) == ("done", 0)
-    assert "The lease nl~2 is over: Its lender has taken it back." in delft("show", job).out
+    assert "The lease nl~2 has ended: Its lender has taken it back." in delft("show", job).out
     chain.idle()
 
 

@@ -111,7 +111,7 @@ def test_a_lender_takes_a_lease_back_and_the_job_runs_again(pair: Pair) -> None:
     ended = pair.delft.end(job)
     assert (ended["state"], ended["completion_failures"]) == ("done", 0)
     out = pair.delft("show", job).out
-    assert f"The lease {borrowed['name']} is over: Its lender has taken it back." in out
+    assert f"The lease {borrowed['name']} has ended: Its lender has taken it back." in out
     assert f"The site lyon takes {borrowed['name']} back" in out
     pair.idle()
 

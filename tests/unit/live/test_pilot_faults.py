@@ -117,7 +117,7 @@ def test_one_that_never_starts_is_reported_and_taken_back(idle: Any) -> None:
     assert idle("pilots", "close", pilot["name"]).status == 0
     assert pilots(idle) == []
     (over,) = [each for each in pilots(idle, "--all") if each["name"] == pilot["name"]]
-    assert (over["state"], over["reason"]) == ("over", "It was closed by its user.")
+    assert (over["state"], over["reason"]) == ("ended", "It was closed by its user.")
     assert idle.job(job)["state"] == "running"
     idle("cancel", job)
 

@@ -79,7 +79,7 @@ def test_jobs_run_there_also_with_components_elsewhere_and_over_a_killed_koalad(
     assert grid("fetch", str(job), "kept", "--to", str(grid.root / "fetched")).status == 0
     assert (grid.root / "fetched" / "kept").read_text() == "kept\n"
     (ended,) = [each for each in grid("pilots", "--all", "--json").document["pilots"] if each["name"] == pilot]
-    assert (ended["state"], ended["ended_at"] is None, ended["hosts"] != []) == ("over", False, True)
+    assert (ended["state"], ended["ended_at"] is None, ended["hosts"] != []) == ("ended", False, True)
     assert "holds processors" in grid("show", pilot.removeprefix("pilot~")).out
     pruned = grid("maintenance", "run", "prune-output", "--set", "keep=0s")
     assert pruned.status == 0, pruned

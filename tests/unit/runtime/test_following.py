@@ -452,7 +452,7 @@ def test_every_line_comes_once_however_often_koalad_is_gone(
         )
 
     lines, shown = FollowedLines(), b""
-    while not lines.is_over:
+    while not lines.has_ended:
         asked, bound = lines.restart(), dice.choice([None, dice.randint(0, 400)])
         for piece in answer():
             shown += lines.feed(piece if bound is None else piece[:bound])

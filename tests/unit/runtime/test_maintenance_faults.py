@@ -47,7 +47,7 @@ REQUEST = Request(name="job", components=(PART,))
 
 
 def over(number: int) -> Job:
-    """A job that is over, with a directory on alpha and a record of some kB."""
+    """A job that has ended, with a directory on alpha and a record of some kB."""
     attempt = Attempt(
         id=AttemptId(JobId(number), 0, 1), request=PART, state=AttemptState.CLEANED_UP, ending=Ending.DONE,
         cluster="alpha",

@@ -177,17 +177,17 @@ def test_a_stream_to_a_lease_that_is_over_is_reset_at_both_ends(make: Make) -> N
     one.links.relay = lambda neighbour, lease, opening, back: Relay("k", opening, frames.append, lambda: None)
     stream = two.links.open_lease("delft", 3)
     until(lambda: frames)
-    assert not stream.is_over
+    assert not stream.is_closed
     lease = LentLease(
         neighbour="lyon", number=3, processors=4, state=LeaseState.BOUND, asked_at=Instant(5),
         asked=Asked(origin=Origin("lyon", 7, 1), want=WANT, dttl=0, answer_by=Instant(9)),
     )  # fmt: skip
     one.links.committed(Change(leases=(lease, replace(lease, number=4, state=LeaseState.GONE))))
-    assert not stream.is_over
+    assert not stream.is_closed
     one.links.committed(Change(leases=(replace(lease, state=LeaseState.GONE),)))
-    until(lambda: stream.is_over, 10)
+    until(lambda: stream.is_closed, 10)
     reset = until(lambda: [each for each in frames if isinstance(each, StreamReset)], 10)
-    assert (reset[0].tag, reset[0].code) == ("k", "lease_over")
+    assert (reset[0].tag, reset[0].code) == ("k", "lease_ended")
 
 
 def test_a_link_that_is_not_connected_is_not_measured(make: Make) -> None:

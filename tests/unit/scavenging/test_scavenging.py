@@ -878,7 +878,7 @@ def test_a_restored_store_replaces_its_launchers_by_new_ones_with_higher_numbers
     play.want(sweep, "alpha", 8)
     before = max(play.pilots).job
     play.apply(StoreRestored(epoch=9, last_number=900))
-    assert {job.pilot.stop_reason for job in play.launchers(sweep) if job.pilot} == {"over"}
+    assert {job.pilot.stop_reason for job in play.launchers(sweep) if job.pilot} == {"no_longer_needed"}
     play.go()
     play.measure()
     assert play.holds(sweep) == {"alpha": 4}

@@ -1,4 +1,4 @@
-"""The accounts of leases that are over: both sides of a link have one charge, and sums that lose nothing of it."""
+"""The accounts of leases that have ended: both sides of a link have one charge, and sums that lose nothing of it."""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -399,7 +399,7 @@ def test_people_of_the_site_between_take_the_lease_back(side: tuple[str, bool]) 
     chain.over()
     found = chain.delft.job(job)
     assert (found.completion_failures, found.revocations) == (0, 1)
-    assert [each.details["message"] for each in chain.delft.history if each.kind == "lease_over"] == [
+    assert [each.details["message"] for each in chain.delft.history if each.kind == "lease_ended"] == [
         TAKEN_BACK.message
     ]
 

@@ -394,7 +394,7 @@ def test_a_borrower_out_of_reach_loses_its_lease_and_never_runs_its_job_twice() 
     pair.delft.follow()
     assert "lyon~1" not in pair.delft.sizes
     assert pair.delft.job(job).completion_failures == 1
-    assert "lease_over" in pair.delft.kinds
+    assert "lease_ended" in pair.delft.kinds
 
 
 def test_a_lender_that_never_comes_back_has_ended_its_lease_by_its_time() -> None:
@@ -405,7 +405,7 @@ def test_a_lender_that_never_comes_back_has_ended_its_lease_by_its_time() -> Non
     pair.delft.apply(after=HOUR)
     assert [each.state for each in pair.delft.leases()] == [LeaseState.BOUND]
     pair.delft.apply(after=HOUR)
-    assert [each.state for each in pair.delft.leases()] == [LeaseState.OVER]
+    assert [each.state for each in pair.delft.leases()] == [LeaseState.ENDED]
     pair.delft.follow()
     assert pair.delft.leases() == []
     assert list(pair.delft.sizes) == ["alpha"]
@@ -420,7 +420,7 @@ def test_a_lender_takes_a_lease_back() -> None:
     pair.end_pilot()
     found = pair.delft.job(job)
     assert (found.state, found.completion_failures, found.revocations) == (JobState.WAITING, 0, 1)
-    assert [each.details["message"] for each in pair.delft.history if each.kind == "lease_over"] == [why.message]
+    assert [each.details["message"] for each in pair.delft.history if each.kind == "lease_ended"] == [why.message]
 
 
 def test_a_person_takes_a_lease_back_with_a_notice_and_then_at_once() -> None:

@@ -126,7 +126,7 @@ def test_a_lease_that_outlasts_changed_hours_is_taken_back_after_a_notice_and_un
     three.lyon.obey()
     three.exchange()
     assert three.lyon.leases() == []
-    ends = [each.details["message"] for each in three.delft.history if each.kind == "lease_over"]
+    ends = [each.details["message"] for each in three.delft.history if each.kind == "lease_ended"]
     assert ends == ["Its lender does not lend at this hour."]
 
 

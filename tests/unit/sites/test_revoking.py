@@ -114,7 +114,7 @@ def test_a_lease_is_taken_back_for_a_job_of_the_lender_and_the_borrowers_job_kee
     assert three.held() == {}
     three.lyon.apply()
     assert three.lyon.job(own).state is JobState.CLAIMING
-    assert [each.details["message"] for each in three.delft.history if each.kind == "lease_over"] == [
+    assert [each.details["message"] for each in three.delft.history if each.kind == "lease_ended"] == [
         "Its lender's own jobs need the processors."
     ]
 

@@ -39,8 +39,8 @@ def tick(now: int, attempt: Attempt) -> List[Any]:
 
 def _try(attempt: Attempt) -> List[Any]:
     attempt.suspend_at = None
-    over = attempt.ended or attempt.cleaned_up or attempt.ending is not None
-    if over or not attempt.batch_id or attempt.suspend_wish is None:
+    ended = attempt.ended or attempt.cleaned_up or attempt.ending is not None
+    if ended or not attempt.batch_id or attempt.suspend_wish is None:
         attempt.suspend_wish = None
         return []
     attempt.suspending = True

@@ -13,8 +13,8 @@ from koalapy_adapters.messages.koalad import Release
 
 AT_BARRIER = "at_barrier"
 INSTANTS = ("began_at", "at_barrier_at", "released_at", "started_at", "ended_at")
-OVER = failure(
-    "attempt_over", "ours", "The attempt has ended without having been released.", "Submit it as a new attempt."
+ENDED = failure(
+    "attempt_ended", "ours", "The attempt has ended without having been released.", "Submit it as a new attempt."
 )
 OTHER_VERSION = failure(
     "other_version",
@@ -137,7 +137,7 @@ def _answer_release(attempt: Attempt) -> List[Any]:
     if report.released_at is not None:
         answers: List[Any] = [Done(id) for id in attempt.release_ids]
     elif attempt.ended:
-        answers = [Refused(id, OVER) for id in attempt.release_ids]
+        answers = [Refused(id, ENDED) for id in attempt.release_ids]
     else:
         return []
     attempt.release, attempt.release_ids = None, []

@@ -85,7 +85,7 @@ class Agent:
         self._started = False
         self._failed = False  # a process, with another exit status than 0
         self._sweeping = False
-        self._over = False
+        self._ended = False
         self._kill_at: Optional[int] = None
         self._suspension = Suspension()
         self._grace = ORPHAN_GRACE
@@ -271,7 +271,7 @@ class Agent:
     def _lose_wrapper(self) -> None:
         self._selector.unregister(self._commands)
         self._wrapper_gone = True
-        if not self._over:
+        if not self._ended:
             self._stop(self._grace)
 
     def _forgive(self, began: int, timeout: Optional[float]) -> None:
@@ -291,7 +291,7 @@ class Agent:
     def _on_signals(self, numbers: bytes) -> None:
         if signals.stop_requested(numbers):
             self._send("signalled")
-            if not self._over:
+            if not self._ended:
                 self._stop(self._grace)
 
     def _advance(self) -> None:
@@ -312,7 +312,7 @@ class Agent:
         isolated = self._isolated is not None and self._isolated.left
         if self._started and not self._pids and not self._serves and not isolated:
             self._sweeping = True
-        if self._sweeping and not self._over and descendants.sweep() and self._has_delivered():
+        if self._sweeping and not self._ended and descendants.sweep() and self._has_delivered():
             self._empty()
 
     def _report_end(self, local: int, status: int, at: int) -> None:
@@ -340,18 +340,18 @@ class Agent:
         return clock.now() >= self._deliver_until
 
     def _empty(self) -> None:
-        self._over = True
+        self._ended = True
         if self._files is not None and not self._started:
             self._files.discard()
         self._send("emptied")
 
     def _done(self) -> bool:
-        return self._over and self._wrapper_gone
+        return self._ended and self._wrapper_gone
 
     def _timeout(self) -> Optional[float]:
-        if self._sweeping and not self._over:
+        if self._sweeping and not self._ended:
             return _AGAIN / clock.SECOND
-        times = [self._kill_at if not self._over else None, self._silent_at(), self._suspension.look_at]
+        times = [self._kill_at if not self._ended else None, self._silent_at(), self._suspension.look_at]
         times.append(self._streams.next_wakeup() if self._streams is not None else None)
         due = min((time for time in times if time is not None), default=None)
         return None if due is None else max(0, due - clock.now()) / clock.SECOND

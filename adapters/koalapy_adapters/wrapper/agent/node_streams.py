@@ -16,7 +16,7 @@ from koalapy_adapters.streams import MOST_STREAMS, StreamEnd, StreamName, unknow
 
 _LOOPBACK = "127.0.0.1"
 _MOST_READS = 4  # of one stream, before others have their turn
-_MOST_KEPT = 1 << 12  # streams that are over, and still answer
+_MOST_KEPT = 1 << 12  # streams that have ended, and still answer
 _LAST_WORDS = 4096  # bytes of a command's standard error that are kept
 _TAKEN = "Another client has taken over the terminal."
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: the program sees a reset, not an end
@@ -73,7 +73,7 @@ class NodeStreams:
     @property
     def is_terminal_delivered(self) -> bool:
         """Return whether every client of the terminal has taken all that it showed, or is gone."""
-        return all(plug.end.is_sent or plug.end.is_over for plug in self._plugs.values() if plug.is_terminal)
+        return all(plug.end.is_sent or plug.end.is_closed for plug in self._plugs.values() if plug.is_terminal)
 
     def next_wakeup(self) -> Optional[int]:
         """Return when to call `tick`; None while there is no stream."""
@@ -95,7 +95,7 @@ class NodeStreams:
             message = "Beside an isolated program no command is run."
             self._send(StreamReset(frame.tag, frame.stream, "isolated", message))
             return
-        if sum(not plug.end.is_over for plug in self._plugs.values()) >= MOST_STREAMS:
+        if sum(not plug.end.is_closed for plug in self._plugs.values()) >= MOST_STREAMS:
             message = "The node has %d connections of this kind already." % MOST_STREAMS
             self._send(StreamReset(frame.tag, frame.stream, "too_many_streams", message))
             return
@@ -105,10 +105,10 @@ class NodeStreams:
         self._plugs[frame.stream] = _Plug(frame, self._selector, self._send, self._attach, self._environment)
 
     def _forget(self, now: int) -> None:
-        over = [stream for stream, plug in self._plugs.items() if plug.end.is_over]
-        for stream in over[: max(0, len(over) - _MOST_KEPT)]:
+        ended = [stream for stream, plug in self._plugs.items() if plug.end.is_closed]
+        for stream in ended[: max(0, len(ended) - _MOST_KEPT)]:
             del self._plugs[stream]
-        for stream in over:
+        for stream in ended:
             if stream in self._plugs and self._plugs[stream].end.is_forgotten(now):
                 del self._plugs[stream]
 
@@ -286,7 +286,7 @@ class _Plug:
         """Let the selector watch for what can be done with the connection, or close it if that is nothing."""
         if self._socket is None:
             return
-        if self.end.is_over:
+        if self.end.is_closed:
             self.close()
             return
         reads = self.end.is_open and not self._has_read_all and self.end.room > 0

@@ -36,13 +36,13 @@ class Inside:
         self._reader = json_lines.LineReader()
         self._prepared: Any = None
         self._pids: Dict[int, int] = {}
-        self._over = False
+        self._ended = False
 
     def run(self) -> int:
         noticed = signals.pipe()
         self._selector.register(noticed, selectors.EVENT_READ, lambda: signals.read(noticed))
         self._selector.register(0, selectors.EVENT_READ, self._read)
-        while not self._over:
+        while not self._ended:
             dispatch_ready(self._selector, None)
             for pid, status in descendants.reap():
                 if pid in self._pids:
@@ -51,7 +51,7 @@ class Inside:
 
     def _read(self) -> None:
         data = os.read(0, 1 << 16)
-        self._over = not data
+        self._ended = not data
         for text in self._reader.feed(data):
             message = json_lines.read(text)
             _DO[message.pop("do")](self, **message)

@@ -10,12 +10,12 @@ MAX_WAITING = 1 << 25  # bytes that a full disk may leave unwritten
 
 
 class Exchanged(NamedTuple):
-    """The result of one exchange. `sign`: the KCM lives; `sent`: something was written; `over`: so is the visit."""
+    """The result of one exchange. `sign`: the KCM lives; `sent`: something was written; `ended`: so has the visit."""
 
     received: List[Any] = []  # as JSON
     sign: bool = False
     sent: bool = False
-    over: bool = False
+    ended: bool = False
 
 
 class FileRelayClient:
@@ -55,7 +55,7 @@ class FileRelayClient:
         try:
             return self._exchange(messages)
         except (FileNotFoundError, message_files.MessageFileError):
-            return Exchanged(over=True)  # the KCM is gone, or has hung up
+            return Exchanged(ended=True)  # the KCM is gone, or has hung up
         except OSError:
             return Exchanged()  # it is tried again, until the silence has been too long
 

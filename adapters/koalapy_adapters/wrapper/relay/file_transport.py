@@ -106,7 +106,7 @@ class FileTransport(Transport):
         for message in done.received:
             if self._open:
                 self._listener.received(message)
-        if done.over and self._open:
+        if done.ended and self._open:
             self._listener.broken()
 
     def _next_look(self) -> int:
