@@ -62,7 +62,7 @@ class Confined:
         self._root = _opened(real)
         self._ends = {self._root.identity} if self._bounds is None else _outermost(self._bounds)  # `..` stops there
         self._open = []  # type: List[Tuple[str, Place]]  # the last directories on the way to the newest one, by path
-        self._aside = None  # type: Optional[Place]  # where a link led, if that is no directory
+        self._link_target = None  # type: Optional[Place]  # where a link led, if that is no directory
 
     def __enter__(self) -> "Confined":
         return self
@@ -72,7 +72,7 @@ class Confined:
 
     def close(self) -> None:
         """Close all directories."""
-        self._put_aside(None)
+        self._keep_link_target(None)
         while self._open:
             os.close(self._open.pop()[1].descriptor)
         os.close(self._root.descriptor)
@@ -82,7 +82,7 @@ class Confined:
 
         Raises LeadsOutError, and other OSErrors: FileNotFoundError if there is nothing, ELOOP for too many links.
         """
-        self._put_aside(None)
+        self._keep_link_target(None)
         while self._open and not _is_below(path, self._open[-1][0]):
             os.close(self._open.pop()[1].descriptor)
         above, place = self._open[-1] if self._open else ("", self._root)
@@ -150,7 +150,7 @@ class Confined:
             return Entry(start, name, status, False)
         entry = self._followed(start, name)
         if not entry.is_directory:
-            self._put_aside(entry.place)
+            self._keep_link_target(entry.place)
         return entry
 
     def _followed(self, start: Place, name: str) -> Entry:
@@ -220,10 +220,10 @@ class Confined:
         if len(self._open) > _MOST_OPEN:
             os.close(self._open.pop(0)[1].descriptor)
 
-    def _put_aside(self, place: Optional[Place]) -> None:
-        if self._aside is not None:
-            os.close(self._aside.descriptor)
-        self._aside = place
+    def _keep_link_target(self, place: Optional[Place]) -> None:
+        if self._link_target is not None:
+            os.close(self._link_target.descriptor)
+        self._link_target = place
 
 
 def _opened(real: str) -> Place:

@@ -1,6 +1,6 @@
 """Find other users who could replace the file at a path, as sshd's StrictModes does: each directory on the way counts.
 
-Both sides use it: koalad for its own directories, and the landing program for `shared`. The landing program runs this
+Both sides use it: koalad for its own directories, and the loader for `shared`. The landing program runs this
 source on the head node.
 """
 

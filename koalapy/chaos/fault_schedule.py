@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from random import Random
 
-from koalapy.chaos import cluster_actions, faults, user_actions
-from koalapy.chaos import lies as lying
+from koalapy.chaos import byzantine, cluster_actions, faults, user_actions
 from koalapy.chaos.pilot_actions import PILOTS
 from koalapy.chaos.plan import Action, plan
 from koalapy.chaos.sweep_actions import SWEEPS
@@ -16,8 +15,8 @@ OCCASIONAL = (
     SWEEPS, cluster_actions.PRUNING, cluster_actions.CLUSTERS, user_actions.FLOWS, PILOTS, user_actions.STREAMS,
 )  # fmt: skip
 SWEEP_ACTIONS, PRUNING, CLUSTER_ACTIONS, FLOW_ACTIONS, PILOT_ACTIONS, STREAMS = (each.weights for each in OCCASIONAL)
-LIES, USER_ACTIONS = lying.LIES.weights, JOB_ACTIONS | SWEEP_ACTIONS
-_TABLES = (user_actions.ALL, faults.ALL, lying.LIES.acts, *(each.acts for each in OCCASIONAL))
+BYZANTINE, USER_ACTIONS = byzantine.BYZANTINE.weights, JOB_ACTIONS | SWEEP_ACTIONS
+_TABLES = (user_actions.ALL, faults.ALL, byzantine.BYZANTINE.acts, *(each.acts for each in OCCASIONAL))
 _ACTS = {name: act for acts in _TABLES for name, (act, _) in acts.items()}
 
 
@@ -27,10 +26,10 @@ def schedule_of(seed: int, events: int, faults: Sequence[str] = ()) -> list[Acti
     `faults`: only these, with their usual weights; empty: the seed's own mixture of all.
     """
     if faults:
-        chosen = {name: weight for name, weight in (FAULTS | LIES).items() if name in faults}
+        chosen = {name: weight for name, weight in (FAULTS | BYZANTINE).items() if name in faults}
         actions = plan(seed, events, JOB_ACTIONS, chosen, mixed=False)
     else:
-        actions = [*plan(seed, events, JOB_ACTIONS, FAULTS), *lying.LIES.schedule(seed, events)]
+        actions = [*plan(seed, events, JOB_ACTIONS, FAULTS), *byzantine.BYZANTINE.schedule(seed, events)]
     for each in OCCASIONAL:
         actions += each.schedule(seed, events)
     return sorted(actions, key=attrgetter("at"))

@@ -1,4 +1,4 @@
-"""All faults of chaos. Faults that last end by themselves, or when the world is healed."""
+"""All faults of chaos. Faults that last end by themselves, or when the run ends all faults."""
 
 from collections.abc import Callable
 from random import Random

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the command line needs the options of a run, and no world
 
 Act = Callable[["World", Random], None]
 
-EVENTS = 5_000  # of one run before healing, by default
+EVENTS = 5_000  # of one run before the end of all faults, by default
 QUIET_GAP, FAULTY_GAP = 60, 14  # mean number of events between two actions
 SHORTEST, LONGEST = 150, 900  # events of one phase
 TRIES = 200  # to shorten a list: runs are long, and the first few tries remove most actions

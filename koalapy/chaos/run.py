@@ -1,4 +1,4 @@
-"""A run of chaos: actions, then healing, with every promise checked after every event; and its result."""
+"""A run of chaos: actions, then the end of all faults, with every promise checked after every event; and its result."""
 
 import hashlib
 import sqlite3
@@ -27,7 +27,10 @@ from koalapy.world.random_streams import stream
 from koalapy.world.world import INSTANCE, World
 
 SQLITE_ONE_IN = 20
-QUIESCENT_WITHIN_EVENTS, QUIESCENT_WITHIN = 80_000, 6 * HOUR  # after healing, until the world must be quiescent
+QUIESCENT_WITHIN_EVENTS, QUIESCENT_WITHIN = (
+    80_000,
+    6 * HOUR,
+)  # after the end of faults, until the world must be quiescent
 QUIESCENT_RATIO = 8  # or this many times the run's events, since more jobs wait after a long run
 CHECK_EVERY = 64  # events between two checks whether the world is quiescent
 MOST_AT_ONE_INSTANT = 2_000  # events; only a busy loop has more
@@ -87,10 +90,11 @@ def run(
 ) -> Result:
     """Run one seed until the world is quiescent, or to the first violation.
 
-    `actions` replace the seed's; `only` selects some by number. `until`: total number of events, without healing.
-    `patience`: events after healing within which the world must become quiescent. `habits` replace the seed's users.
-    `faults`: only these kinds, in place of the seed's mixture. `recorder` records the batches and decisions of koalad's
-    engines. `sites`: of several sites, each has its own users, and neither `habits` nor `recorder` counts.
+    `actions` replace the seed's; `only` selects some by number. `until`: total number of events; then faults do not
+    end. `patience`: events after the end of faults within which the world must become quiescent. `habits` replace the
+    seed's users. `faults`: only these kinds, in place of the seed's mixture. `recorder` records the batches and
+    decisions of koalad's engines. `sites`: of several sites, each has its own users, and neither `habits` nor
+    `recorder` counts.
     """
     actions = actions_of(seed, events, faults, sites) if actions is None else actions
     chosen = actions if only is None else [actions[number] for number in only]
@@ -180,7 +184,7 @@ class _Run:
         try:
             self._inject()
             if self._until is None:
-                self._heal()
+                self._end_faults()
         except Violation as broken:
             violation = broken
         except Exception as error:
@@ -223,18 +227,18 @@ class _Run:
             f"time makes no progress: {MOST_AT_ONE_INSTANT} events at one instant",
         )
 
-    def _heal(self) -> None:
+    def _end_faults(self) -> None:
         """Heal the world: every job must become final, and nothing may be left."""
         agenda = self._agenda
-        self._stage.heal()
+        self._stage.end_faults()
         last, latest = agenda.happened + self._patience, Instant(agenda.now + QUIESCENT_WITHIN)
         while not self._stage.quiescent():
             in_time = agenda.happened < last and agenda.now < latest and agenda.next_at() is not None
             if not in_time:
                 broken, left = self._stage.unfinished()
-                raise Violation(broken, f"after healing {left}")
-            self._stage.rest()
-            self._watch.heal()
+                raise Violation(broken, f"after the end of all faults {left}")
+            self._stage.wind_down()
+            self._watch.check_without_faults()
             self._step(until=agenda.happened + CHECK_EVERY)
         self._watch.quiescent()
 

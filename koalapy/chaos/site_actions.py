@@ -130,19 +130,21 @@ def _forge_end(sites: SimSites, rng: Random) -> None:
     Or let it return a lease that it never had.
     """
     pair = rng.choice(sites.pairs)
-    liar, victim = rng.choice(((pair.one, pair.other), (pair.other, pair.one)))
-    lying, deceived = sites.worlds[liar].koalad.engine, sites.worlds[victim].koalad.engine
-    record = None if deceived is None else deceived.core.neighbours.records.get(liar)
-    if lying is None or deceived is None or record is None or victim not in lying.core.neighbours.records:
+    forger, victim = rng.choice(((pair.one, pair.other), (pair.other, pair.one)))
+    forging, deceived = sites.worlds[forger].koalad.engine, sites.worlds[victim].koalad.engine
+    record = None if deceived is None else deceived.core.neighbours.records.get(forger)
+    if forging is None or deceived is None or record is None or victim not in forging.core.neighbours.records:
         return
-    known = {each.number for each in (*deceived.core.leases.borrowed_of(liar), *record.given_up)}
+    known = {each.number for each in (*deceived.core.leases.borrowed_of(forger), *record.given_up)}
     number = rng.choice((rng.randint(1, max(1, record.next_lease - 1)), record.next_lease + rng.randint(1000, 9999)))
-    there = lying.core.leases.lent.get((victim, number))
+    there = forging.core.leases.lent.get((victim, number))
     if rng.random() < 0.3:
-        lying.core.records.command(ReturnLease(neighbour=victim, lease=number + 100_000))
+        forging.core.records.command(ReturnLease(neighbour=victim, lease=number + 100_000))
     elif number not in known and there is None:
-        lying.core.records.command(EndLease(neighbour=victim, lease=number, charge=rng.getrandbits(53), reason=_ENDED))
-        sites.forged[victim, liar] += 1
+        forging.core.records.command(
+            EndLease(neighbour=victim, lease=number, charge=rng.getrandbits(53), reason=_ENDED)
+        )
+        sites.forged[victim, forger] += 1
 
 
 def _link_cut(sites: SimSites, rng: Random) -> None:

@@ -17,11 +17,13 @@ from koalapy.world.sites import SimSites
 from koalapy.world.world import World
 
 _DOWN = (Duration(SECOND), Duration(3 * MINUTE))  # how long koalad is down after a kill
-_PATIENT = Duration(15 * MINUTE)  # after healing, until waiting jobs are cancelled, for which no site may have room
+_PATIENT = Duration(
+    15 * MINUTE
+)  # after the end of faults, until waiting jobs are cancelled, for which no site may have room
 
 
 class Watching(Protocol):
-    """The checkers of a stage. `check`, `heal` and `quiescent` raise Violation."""
+    """The checkers of a stage. `check`, `check_without_faults` and `quiescent` raise Violation."""
 
     @property
     def jobs(self) -> int: ...
@@ -34,7 +36,7 @@ class Watching(Protocol):
 
     def check(self) -> None: ...
 
-    def heal(self) -> None: ...
+    def check_without_faults(self) -> None: ...
 
     def quiescent(self) -> None: ...
 
@@ -53,11 +55,11 @@ class Stage(Protocol):
         """Let each koalad that was killed start again, some time later."""
         ...
 
-    def heal(self) -> None:
+    def end_faults(self) -> None:
         """End all faults."""
         ...
 
-    def rest(self) -> None:
+    def wind_down(self) -> None:
         """Do what people do so that everything comes to its end."""
         ...
 
@@ -96,10 +98,10 @@ class GridStage:
     def restart(self) -> None:
         self._restarts.look()
 
-    def heal(self) -> None:
-        self._world.heal()
+    def end_faults(self) -> None:
+        self._world.end_faults()
 
-    def rest(self) -> None:
+    def wind_down(self) -> None:
         self._world.release_held()
         self._world.resume_clusters()
 
@@ -111,13 +113,13 @@ class GridStage:
 
 
 class SitesStage:
-    """Several sites. Their jobs get leases for a while after healing; what then still waits is cancelled."""
+    """Several sites. Their jobs get leases for a while after all faults have ended; then waiting ones are cancelled."""
 
     def __init__(self, sites: SimSites, note: Note) -> None:
         self.agenda = sites.agenda
         self.watch = SitesWatch(sites, note)
         self._sites, self._restarts = sites, [_Restarts(world) for world in sites.worlds.values()]
-        self._healed_at = self.agenda.now
+        self._faults_ended_at = self.agenda.now
 
     def perform(self, action: Action) -> None:
         perform_at_sites(self._sites, action)
@@ -126,15 +128,15 @@ class SitesStage:
         for each in self._restarts:
             each.look()
 
-    def heal(self) -> None:
-        self._healed_at = self.agenda.now
-        self._sites.heal()
+    def end_faults(self) -> None:
+        self._faults_ended_at = self.agenda.now
+        self._sites.end_faults()
 
-    def rest(self) -> None:
+    def wind_down(self) -> None:
         for world in self._sites.worlds.values():
             world.release_held()
             world.resume_clusters()
-            if self.agenda.now > self._healed_at + _PATIENT:
+            if self.agenda.now > self._faults_ended_at + _PATIENT:
                 _cancel_waiting(world)
 
     def quiescent(self) -> bool:

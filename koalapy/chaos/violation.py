@@ -10,7 +10,7 @@ class Promise(StrEnum):
     ALONE = "no two attempts of a component run at one time"
     WHOLE = "no component starts before the barrier is whole"
     ENDS = "every job ends in exactly one final state within its retry bounds"
-    NOTHING_LEFT = "no batch job of koalapy outlives its job"
+    OUTLIVED = "no batch job of koalapy outlives its job"
     OTHERS = "no job of another store is touched"
     PROCESSORS = "commitments never exceed the processors known at the time"
     ORDER = "jobs start in the order of the queueing policy"
@@ -39,11 +39,11 @@ class Promise(StrEnum):
     RANGES = "a job with a range gets a size within it, and the most that is idle"
     BACK = "a wrapper is back at its relay soon after the way is open"
     STREAMS = "every byte of a stream arrives once and in order, or both ends are reset"
-    LEFT = "a cluster that is drained or has left gets nothing, and keeps no row"
+    DEPARTED = "a cluster that is drained or has left gets nothing, and keeps no row"
     PILOT = "a pilot leaves after all that ran on it"
     PREEMPTS = "jobs make room with the claim of one that fits without them, and no more than it needs"
     COMES_BACK = "a vacated job comes back at its position, uncounted"
-    GOES_ON = "a job is suspended for one job that has its processors, a few times at most, and goes on after it"
+    SUSPENDED = "a job is suspended for one job that has its processors, a few times at most, and goes on after it"
     POOL = "a processor of a lease is in one pool at a time"
     LEASE_ENDS = "every lease ends on all sides"
     CHARGES = "both ends of a link agree on what was lent"
@@ -51,8 +51,8 @@ class Promise(StrEnum):
     EXAMINED = "no lease is offered before its nodes are known to isolate programs, if they must"
     SERVED = "no request of a neighbour is served twice"
     PAUSED = "no job is submitted to a cluster during its pause after a refusal"
-    KEPT = "no parameter of a sweep is lost with a lease"
-    LEFT_OUT = "a job that a lease cannot run is not ended by it, and its lender is not asked for it again"
+    PARAMETERS = "no parameter of a sweep is lost with a lease"
+    UNSUITED = "a job that a lease cannot run is not ended by it, and its lender is not asked for it again"
 
 
 class Violation(Exception):
@@ -63,7 +63,7 @@ class Violation(Exception):
         self.promise, self.details = promise, details
 
 
-def promise(kept: object, name: Promise, *details: object) -> None:
+def promise(holds: object, name: Promise, *details: object) -> None:
     """Check a promise. Raises Violation, with the joined details, if `kept` is false."""
-    if not kept:
+    if not holds:
         raise Violation(name, " ".join(str(each) for each in details))

@@ -57,9 +57,9 @@ Tries = Annotated[int, typer.Option("--tries", min=0, help="Runs made to find a 
 def list_all(as_json: Json = False) -> None:
     """List all experiments, and the actions, faults and promises of chaos."""
     from koalapy.chaos import site_actions
-    from koalapy.chaos.fault_schedule import FAULTS, LIES, USER_ACTIONS
+    from koalapy.chaos.fault_schedule import BYZANTINE, FAULTS, USER_ACTIONS
 
-    faults = [*FAULTS, *LIES, *site_actions.LINKS]
+    faults = [*FAULTS, *BYZANTINE, *site_actions.LINKS]
     experiments = _experiments()
     if as_json:
         chaos = {
@@ -134,12 +134,12 @@ def chaos(
 
 def _faults(names: str | None, sites: int) -> tuple[str, ...]:
     from koalapy.chaos import site_actions
-    from koalapy.chaos.fault_schedule import FAULTS, LIES
+    from koalapy.chaos.fault_schedule import BYZANTINE, FAULTS
 
     if names is None:
         return ()
     try:
-        return parse_faults(names, [*FAULTS, *LIES] if sites == 1 else [*site_actions.FAULTS])
+        return parse_faults(names, [*FAULTS, *BYZANTINE] if sites == 1 else [*site_actions.FAULTS])
     except ValueError as error:
         raise typer.BadParameter(f"{error}.", param_hint="--faults") from error
 

@@ -152,7 +152,7 @@ def replay(
         if len(rows) < len(several):
             why = "there is one cluster" if len(terms.sizes) == 1 else "every job has its cluster"
             output.print_message(f"All placement policies give the same schedule, since {why}: only one is run.")
-        with _aside(out) as directory:
+        with _temporary_directory(out) as directory:
             bounds = len({each.max_overtakes for each in rows}) > 1
             tasks = [_task(trace, terms, found, chosen, directory, colour, bounds) for chosen in rows]
             outcomes = _outcomes(tasks, found.jobs, workers or os.cpu_count() or 1)
@@ -423,7 +423,7 @@ class Lines:
 
 
 @contextmanager
-def _aside(out: Path) -> Iterator[Path]:
+def _temporary_directory(out: Path) -> Iterator[Path]:
     """Yield a directory in which files wait until all of them are complete. It is removed at the end.
 
     Raises RequestError if a file cannot be written.

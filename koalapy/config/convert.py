@@ -124,7 +124,7 @@ def _cluster_settings(name: str, cluster: Cluster) -> ClusterSettings:
         only_named=cluster.only_named,
         scavenge=_scavenge(cluster),
         attributes=tuple(cluster.attributes.items()),
-        isolation=cluster.isolation.visible if is_held(name) and cluster.isolation.means is not Isolate.NONE else None,
+        isolation=cluster.isolation.visible if is_held(name) and cluster.isolation.method is not Isolate.NONE else None,
     )
 
 

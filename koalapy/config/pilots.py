@@ -42,7 +42,7 @@ def with_isolation(grid: GridFile, terms: PilotTerms, cluster: str) -> PilotTerm
     if cluster not in grid.clusters:
         return terms
     found = grid.clusters[cluster].isolation
-    return replace(terms, isolate=found.means, visible=found.visible)
+    return replace(terms, isolate=found.method, visible=found.visible)
 
 
 def with_held(grid: GridFile, held: Iterable[Pilot | LeasedCluster]) -> GridFile:
@@ -64,7 +64,7 @@ def inside(around: Cluster, job: JobId, terms: PilotTerms) -> Cluster:
     values: dict[str, Any] = {key: getattr(around, key) for key in _KEPT if key in around.model_fields_set}
     values |= {"batch": "allocation", "connect": (connect.Pilot(job).text,), "only_named": not terms.shared}
     no_sweeps = not terms.shared or terms.isolate is not Isolate.NONE
-    values["isolation"] = Isolation(means=terms.isolate, visible=terms.visible)
+    values["isolation"] = Isolation(method=terms.isolate, visible=terms.visible)
     return Cluster.model_construct(**values, scavenge=Scavenge(off=no_sweeps))
 
 
@@ -89,5 +89,5 @@ def leased(lease: LeasedCluster) -> Cluster:
         "batch": "allocation", "connect": (Leased(lease.lender, lease.number).text,), "network": lease.network,
     }  # fmt: skip
     if lease.isolation is not None:
-        values["isolation"] = Isolation(means=Isolate.AUTO, visible=lease.isolation)
+        values["isolation"] = Isolation(method=Isolate.AUTO, visible=lease.isolation)
     return Cluster.model_construct(**values, scavenge=Scavenge(off=not lease.sweeps))

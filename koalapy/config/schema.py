@@ -107,7 +107,9 @@ class Preempt(Section):
 class Isolation(Section):
     """The isolation of programs on the pilots of a cluster."""
 
-    means: Annotated[Isolate, one_of(Isolate)] = Field(default=Isolate.NONE, description="none, auto, bwrap or unshare")
+    method: Annotated[Isolate, one_of(Isolate)] = Field(
+        default=Isolate.NONE, description="none, auto, bwrap or unshare"
+    )
     visible: Annotated[tuple[VisibleDirectory, ...], Field(strict=False), BeforeValidator(as_list)] = Field(
         default=(), description="directories that they see read-only, beside those of the system"
     )

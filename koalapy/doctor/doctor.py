@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from koalapy_adapters.connections.asking import Asker
-from koalapy_adapters.isolation.terms import Terms
+from koalapy_adapters.isolation.options import Isolation
 
 from koalapy.config import GridFile
 from koalapy.config.convert import cluster_config
@@ -91,12 +91,12 @@ def _cluster(grid: GridFile, name: str, patience_s: float, asker: Asker | None) 
     return ExaminedCluster(name, config, connection_of(grid.clusters[name], asker), patience_s, _lent(grid, name))
 
 
-def _lent(grid: GridFile, name: str) -> Terms | None:
+def _lent(grid: GridFile, name: str) -> Isolation | None:
     """Return how programs are isolated on what this site lends of the cluster; None if it lends nothing of it."""
     lend = grid.site.lend if grid.site is not None else None
     if lend is None or (lend.clusters and name not in lend.clusters):
         return None
-    return Terms(lend.isolation.value, list(lend.visible))
+    return Isolation(lend.isolation.value, list(lend.visible))
 
 
 def examine_quickly(grid: GridFile, ending: threading.Event) -> dict[str, list[str]]:

@@ -12,8 +12,8 @@ from koalapy_adapters.connections import bootstrap
 from koalapy_adapters.connections.pack import packed
 from koalapy_adapters.connections.protocol import Connection
 from koalapy_adapters.errors import BatchError
-from koalapy_adapters.isolation import terms
-from koalapy_adapters.isolation.terms import Terms
+from koalapy_adapters.isolation import options
+from koalapy_adapters.isolation.options import Isolation
 from koalapy_adapters.messages.fields import shown
 
 from koalapy.doctor import end_to_end_job, probe_job
@@ -44,7 +44,7 @@ class ExaminedCluster:
     config: Mapping[str, Any]
     connection: Connection
     patience_s: float
-    lent: Terms | None = None
+    lent: Isolation | None = None
 
 
 class Examiner:
@@ -226,10 +226,10 @@ class Examiner:
         lent = self._cluster.lent
         if lent is None:
             raise Inapplicable("Nothing of this cluster is lent.")
-        if lent.means == terms.NONE:
+        if lent.method == options.NONE:
             raise Doubtful("`site.lend.isolation` is none: borrowers' programs may do there whatever you may.")
         pushed = f"{self._shared}/bin/{packed().digest}.pyz"
-        command = [self._cluster.config["python"], "-I", "-S", pushed, "isolation", lent.means, *lent.visible]
+        command = [self._cluster.config["python"], "-I", "-S", pushed, "isolation", lent.method, *lent.visible]
         return judge_isolation(end_to_end_job.isolation(self._agent, command, self._cluster.patience_s))
 
 
@@ -299,22 +299,22 @@ def judge_clock(whose: str, skew_s: float, than: str, bound: bool = False) -> Fo
 
 
 def judge_isolation(printed: bytes) -> Found:
-    """Return by which means a node isolates programs. `printed`: see koalapy_adapters.isolation.probe.
+    """Return by which methods a node isolates programs. `printed`: see koalapy_adapters.isolation.probe.
 
     Raises Trouble if there is none, and ClusterError if it is no answer.
     """
     try:
         found = json.loads(printed)
-        node, means, refused = str(found["node"]), list(map(str, found["means"])), dict(found["refused"])
+        node, methods, refused = str(found["node"]), list(map(str, found["methods"])), dict(found["refused"])
     except (ValueError, LookupError, TypeError) as error:
         message = f"What the job has printed is no answer: {shown(printed)}."
         raise ClusterError("garbled", message, "") from error
     why = "; ".join(f"{name}: {words}" for name, words in refused.items())
-    if not means:
+    if not methods:
         message = f"{node} cannot isolate programs, so that nothing of this cluster is lent."
         raise Trouble(Reason("no_isolation", "cluster", message, _ISOLATE, words=why))
     rest = f" Not by {why}." if why else ""
-    return f"{node} isolates programs by {' and '.join(means)}.{rest}", {"node": node, "means": means}
+    return f"{node} isolates programs by {' and '.join(methods)}.{rest}", {"node": node, "methods": methods}
 
 
 _ISOLATE = (

@@ -4,7 +4,7 @@ import re
 import threading
 from typing import NamedTuple
 
-from koalapy_adapters.connections.landing import OLDEST
+from koalapy_adapters.connections.loader import OLDEST
 from koalapy_adapters.connections.protocol import Connection
 from koalapy_adapters.connections.shell import through_login_shell
 from koalapy_adapters.errors import BatchError

@@ -44,7 +44,7 @@ from koalapy.store.backend import Backend
 from koalapy.store.contract import MaintenanceRun, StoreError
 from koalapy.store.identity import WriterFence, open_identity
 from koalapy.store.rows import Row
-from koalapy.store.unreadable import Aside, attempt_of, job_of, key_of, lease_of, pilot_of, sweep_of
+from koalapy.store.unreadable import UnreadableRecords, attempt_of, job_of, key_of, lease_of, pilot_of, sweep_of
 from koalapy.store.validation import refuse_invalid
 
 _AT_ONCE = 1000  # databases limit the parameters of a statement
@@ -61,7 +61,7 @@ class SqlStore:
         self._backend = backend
         self._engine: Engine | None = backend.open()
         self._writes = _Writes(backend)
-        self._aside = Aside()
+        self._unreadable = UnreadableRecords()
         try:
             with self._writing() as connection:
                 facts = open_identity(connection, backend.where)
@@ -119,7 +119,7 @@ class SqlStore:
             )
 
     def unreadable(self) -> list[Unreadable]:
-        return self._aside.all()
+        return self._unreadable.all()
 
     def repair(self, act: Callable[[Connection], T]) -> T:
         """Repair records that cannot be read, in one transaction. Returns the result of `act`.
@@ -144,7 +144,7 @@ class SqlStore:
                 self._remove_leases(connection, change.leases_removed)
         self._fence.end_commit(change)
         if change.learned is not None:
-            self._aside.forget("learned")
+            self._unreadable.forget("learned")
 
     def _account(self, connection: Connection, spans: Iterable[BatchSpan]) -> None:
         for span in spans:
@@ -263,7 +263,7 @@ class SqlStore:
         while page := self._results(sweep, after):
             for after, text in page:
                 load = partial(records.load_results, text)
-                if (batch := self._aside.read("results", after, sweep, load)) is not None:
+                if (batch := self._unreadable.read("results", after, sweep, load)) is not None:
                     yield after, batch
 
     def _results(self, sweep: JobId, after: int) -> list[tuple[int, str]]:
@@ -361,7 +361,7 @@ class SqlStore:
         for row in connection.execute(_ATTEMPTS.where(of_jobs, schema.attempts.c.superseded == 0)):
             attempts.setdefault(row.job, []).append(self._attempt(row, checked))
         for row in connection.execute(query):
-            job = self._aside.read("job", row.id, row.id, partial(job_of, row.id, row.state, row.record, checked))
+            job = self._unreadable.read("job", row.id, row.id, partial(job_of, row.id, row.state, row.record, checked))
             readable = [each for each in attempts.get(row.id, ()) if each is not None]
             whole = job is not None and len(readable) == len(attempts.get(row.id, ()))
             yield JobId(row.id), with_attempts(job, readable) if job is not None and whole else None
@@ -372,11 +372,11 @@ class SqlStore:
         """Yield each sweep; None for one that is set aside."""
         for row in connection.execute(query):
             load = partial(sweep_of, row.id, row.state, row.record, checked)
-            yield JobId(row.id), self._aside.read("sweep", row.id, row.id, load)
+            yield JobId(row.id), self._unreadable.read("sweep", row.id, row.id, load)
 
     def _attempt(self, row: Any, checked: bool = False) -> Attempt | None:
         key = f"{row.job}.{row.component}.{row.number}"
-        return self._aside.read("attempt", key, row.job, partial(attempt_of, row._mapping, checked))
+        return self._unreadable.read("attempt", key, row.job, partial(attempt_of, row._mapping, checked))
 
     def _usage(self, connection: Connection, since: Instant | None) -> list[Usage]:
         query = _USAGE if since is None else _USAGE.where(schema.usage.c.ended_at > since)
@@ -402,7 +402,7 @@ class SqlStore:
 
     def _outbox(self, connection: Connection) -> list[OutboxEntry]:
         read = (
-            (number, self._aside.read("command", number, None, partial(records.load_command, kind, text)))
+            (number, self._unreadable.read("command", number, None, partial(records.load_command, kind, text)))
             for number, kind, text in connection.execute(_OUTBOX)
         )
         return [OutboxEntry(number, command) for number, command in read if command is not None]
@@ -411,32 +411,32 @@ class SqlStore:
         text = connection.scalar(_LEARNED)
         if text is None:
             return NOTHING
-        return self._aside.read("learned", rows.NODES, None, partial(records.load_learned, text)) or NOTHING
+        return self._unreadable.read("learned", rows.NODES, None, partial(records.load_learned, text)) or NOTHING
 
     def _pilots(self, connection: Connection) -> list[Pilot]:
         read = (
-            self._aside.read("pilot", number, number, partial(pilot_of, number, text))
+            self._unreadable.read("pilot", number, number, partial(pilot_of, number, text))
             for number, text in connection.execute(_PILOTS)
         )
         return [each for each in read if each is not None]
 
     def _neighbours(self, connection: Connection) -> tuple[Neighbour, ...]:
         read = (
-            self._aside.read("neighbour", name, None, partial(records.load_neighbour, text))
+            self._unreadable.read("neighbour", name, None, partial(records.load_neighbour, text))
             for name, text in connection.execute(_NEIGHBOURS)
         )
         return tuple(each for each in read if each is not None)
 
     def _leases(self, connection: Connection) -> tuple[Lease, ...]:
         read = (
-            self._aside.read("lease", key_of("lease", row), None, partial(lease_of, row))
+            self._unreadable.read("lease", key_of("lease", row), None, partial(lease_of, row))
             for row in connection.execute(_LEASES).mappings()
         )
         return tuple(each for each in read if each is not None)
 
     def _line(self, job: JobId, sequence: int, at: int, kind: str, text: str) -> History:
         """Return a line of history; one that cannot be read is replaced by a line that names its record."""
-        details = self._aside.read("history", sequence, job, partial(records.load_details, text))
+        details = self._unreadable.read("history", sequence, job, partial(records.load_details, text))
         if details is None:
             return History(
                 job=job, at=Instant(at), kind=HistoryKind.LINE_UNREADABLE, details={"record": f"history/{sequence}"}

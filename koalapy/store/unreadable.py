@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Column, Connection, Integer, RowMapping, Table, and_, delete, select, update
@@ -25,7 +26,7 @@ T = TypeVar("T")
 _LONGEST_WHY = 300
 
 
-class Aside:
+class UnreadableRecords:
     """The records that could not be read so far. Any thread may use it."""
 
     def __init__(self) -> None:
@@ -158,7 +159,7 @@ KINDS = {
 
 def survey(connection: Connection) -> list[Unreadable]:
     """Read all records, those of final jobs too. Returns those that cannot be read."""
-    aside = Aside()
+    aside = UnreadableRecords()
     for kind, found in KINDS.items():
         for row in connection.execute(select(found.table)).mappings():
             aside.read(kind, key_of(kind, row), _job_in(kind, row), lambda kind=kind, row=row: _load(kind, row))  # type: ignore[misc]
@@ -216,7 +217,8 @@ def drop(connection: Connection, name: str) -> None:
     for number, kind, text in connection.execute(
         select(schema.outbox.c.number, schema.outbox.c.kind, schema.outbox.c.command)
     ):
-        entry = Aside().read("command", number, None, lambda kind=kind, text=text: records.load_command(kind, text))  # type: ignore[misc]
+        load = partial(records.load_command, kind, text)
+        entry = UnreadableRecords().read("command", number, None, load)
         if entry is not None and job_of_command(entry) in gone:
             connection.execute(delete(schema.outbox).where(schema.outbox.c.number == number))
     connection.execute(delete(schema.attempts).where(attempts.job.in_(gone), attempts.pending_cancel == 0))

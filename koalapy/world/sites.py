@@ -46,10 +46,10 @@ class SimSites:
         for name, world in self.worlds.items():
             self.network.listeners[name] = _Door(world)
             world.koalad.site = Site(
-                hood=self._hood(name), way=self.leases.way(name), examine=self.leases.examiner(name)
+                neighbourhood=self._neighbourhood(name), way=self.leases.way(name), examine=self.leases.examiner(name)
             )
 
-    def _hood(self, name: str) -> Neighbourhood:
+    def _neighbourhood(self, name: str) -> Neighbourhood:
         relations, dials = {}, set()
         for pair in self.pairs:
             if name in (pair.one, pair.other):
@@ -69,13 +69,13 @@ class SimSites:
     def run_for(self, duration: Duration) -> None:
         self.run(Instant(self.agenda.now + duration))
 
-    # ---- healing and rest
+    # ---- the end of faults
 
-    def heal(self) -> None:
+    def end_faults(self) -> None:
         """End all faults: all sites reach each other and their clusters, and each koalad runs."""
         self.network.mend()
         for world in self.worlds.values():
-            world.heal()
+            world.end_faults()
 
     def quiescent(self) -> bool:
         """Return whether every site is quiescent, and neither a lease nor the cluster of one is left."""

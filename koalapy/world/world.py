@@ -135,9 +135,9 @@ class World:
         for cluster in self.clusters.values():
             call(cluster)
 
-    # ---- healing and rest
+    # ---- the end of faults
 
-    def heal(self) -> None:
+    def end_faults(self) -> None:
         """End all faults: disks are free, networks work, and koalad runs."""
         self.koalad.crash_point.left = None
         self.koalad.disk_full, self.koalad.commits_to_fail = False, 0

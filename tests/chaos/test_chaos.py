@@ -13,11 +13,11 @@ import pytest
 from halves import HALF, HALVES
 
 from koalapy.chaos.fault_schedule import (
+    BYZANTINE,
     CLUSTER_ACTIONS,
     FAULTS,
     FLOW_ACTIONS,
     JOB_ACTIONS,
-    LIES,
     PILOT_ACTIONS,
     PRUNING,
     STREAMS,
@@ -76,18 +76,18 @@ def test_jobs_and_parameters_run_to_their_ends_under_faults() -> None:
 
 def test_every_kind_of_action_occurs_within_a_few_seeds() -> None:
     kinds = {action.kind for seed in range(200) for action in schedule_of(seed, COURSE)}
-    others = LIES | PRUNING | CLUSTER_ACTIONS | FLOW_ACTIONS | PILOT_ACTIONS | STREAMS
+    others = BYZANTINE | PRUNING | CLUSTER_ACTIONS | FLOW_ACTIONS | PILOT_ACTIONS | STREAMS
     assert kinds == (USER_ACTIONS | FAULTS | others).keys()
 
 
 @pytest.mark.parametrize(
     "kinds",
-    [SWEEP_ACTIONS, LIES, PRUNING, CLUSTER_ACTIONS, FLOW_ACTIONS, PILOT_ACTIONS, STREAMS],
-    ids=["sweeps", "lies", "pruning", "clusters", "flows", "pilots", "streams"],
+    [SWEEP_ACTIONS, BYZANTINE, PRUNING, CLUSTER_ACTIONS, FLOW_ACTIONS, PILOT_ACTIONS, STREAMS],
+    ids=["sweeps", "byzantine", "pruning", "clusters", "flows", "pilots", "streams"],
 )
 def test_actions_of_some_seeds_change_no_other_action(kinds: dict[str, int]) -> None:
     """They are drawn from streams of their own, on which no other action depends."""
-    some, ours = [], SWEEP_ACTIONS | LIES | PRUNING | CLUSTER_ACTIONS | FLOW_ACTIONS | PILOT_ACTIONS | STREAMS
+    some, ours = [], SWEEP_ACTIONS | BYZANTINE | PRUNING | CLUSTER_ACTIONS | FLOW_ACTIONS | PILOT_ACTIONS | STREAMS
     for seed in range(1, 60):
         actions = schedule_of(seed, COURSE)
         usual = [action for action in actions if action.kind not in ours]

@@ -37,10 +37,10 @@ from koalapy.attempts import cancel as attempts_cancel
 from koalapy.broker import broker, groups
 from koalapy.broker.availability import Availability
 from koalapy.chaos.fault_schedule import (
+    BYZANTINE,
     CLUSTER_ACTIONS,
     FAULTS,
     FLOW_ACTIONS,
-    LIES,
     PILOT_ACTIONS,
     PRUNING,
     STREAMS,
@@ -141,7 +141,7 @@ class Mutant(NamedTuple):
 
     A promise that stands alone in some mutant's `promises` is known to be one that can be seen to be broken by itself.
     `faults`: those that it takes, none for the usual ones; `user_actions` beside the usual, or as often in place of
-    them; the users' `habits`. `heal`: it shows only when all should have come to rest. `seed`: where to look first.
+    them; the users' `habits`. `after_faults`: it shows only after the end of all faults. `seed`: where to look first.
     `sites`: how many there are.
     """
 
@@ -151,7 +151,7 @@ class Mutant(NamedTuple):
     faults: Mapping[str, int] = {}
     user_actions: Mapping[str, int] = {}
     habits: Habits = Habits()
-    heal: bool = False
+    after_faults: bool = False
     seed: int = 1
     sites: int = 1
 
@@ -957,7 +957,7 @@ MUTANTS = (
     Mutant(
         "every wrapper wins the start lock",
         _every_wrapper_gets_the_start_lock,
-        (P.ONCE, P.ALONE, P.NOTHING_LEFT),
+        (P.ONCE, P.ALONE, P.OUTLIVED),
         {"job_vanishes": 3, "submit_hangs": 2, "submit_unanswered": 2, "connection_cut": 2},
         seed=3,
     ),
@@ -972,7 +972,7 @@ MUTANTS = (
     Mutant(
         "a void attempt runs",
         _a_void_attempt_may_start,
-        (P.NOTHING_LEFT,),
+        (P.OUTLIVED,),
         {"submit_hangs": 3, "connection_cut": 2, "job_vanishes": 1},
         seed=3,
     ),
@@ -994,7 +994,7 @@ MUTANTS = (
     Mutant(
         "an attempt is reported cleaned up too early",
         _cleaned_up_is_reported_too_early,
-        (P.NOTHING_LEFT, P.ALONE),
+        (P.OUTLIVED, P.ALONE),
         {"job_vanishes": 5, "relay_cut": 2},
         {"cancel": 4},
         LONG,
@@ -1003,14 +1003,14 @@ MUTANTS = (
     Mutant(
         "an orphan does not end its program",
         _an_orphan_runs_on,
-        (P.NOTHING_LEFT, P.ALONE),
+        (P.OUTLIVED, P.ALONE),
         {"node_cut_off": 6},
         habits=LONG,
     ),
     Mutant(
         "a node that is cut off counts as empty",
         _a_node_that_is_cut_off_counts_as_empty,
-        (P.NOTHING_LEFT,),
+        (P.OUTLIVED,),
         {"node_cut_off": 12, "batch_system_down": 2},
         {"submit_many": 6, "cancel": 4},
         seed=234,
@@ -1024,7 +1024,7 @@ MUTANTS = (
     ),
     Mutant("an event is acknowledged before its commit", _an_event_is_acknowledged_before_its_commit, (P.COMMITTED,)),
     Mutant("a command is sent before its commit", _a_command_is_sent_before_its_commit, (P.COMMITTED,), seed=2),
-    Mutant("the outbox is not sent again", _the_outbox_is_not_sent_again, (P.ENDS,), heal=True),
+    Mutant("the outbox is not sent again", _the_outbox_is_not_sent_again, (P.ENDS,), after_faults=True),
     Mutant(
         "one retry too many",
         _a_job_is_retried_once_too_often,
@@ -1073,11 +1073,11 @@ MUTANTS = (
     Mutant(
         "a cluster reports attempts of others",
         _reports_about_other_clusters_are_accepted,
-        (P.WHOLE, P.AGREE, P.NOTHING_LEFT, P.ALONE, P.ONCE, P.OTHERS),
-        {"cluster_lies": 1},
+        (P.WHOLE, P.AGREE, P.OUTLIVED, P.ALONE, P.ONCE, P.OTHERS),
+        {"cluster_is_byzantine": 1},
         seed=6,
     ),
-    Mutant("messages are not checked", _values_of_messages_are_not_checked, (P.SOUND,), {"cluster_lies": 1}),
+    Mutant("messages are not checked", _values_of_messages_are_not_checked, (P.SOUND,), {"cluster_is_byzantine": 1}),
     Mutant("a pending cancel is not kept", _a_pending_cancel_is_not_kept, (P.AGREE,)),
     Mutant("the end of a final job's attempt is not kept", _the_end_of_a_final_jobs_attempt_is_not_kept, (P.AGREE,)),
     Mutant(
@@ -1105,7 +1105,7 @@ MUTANTS = (
         (P.GIVEN_BACK,),
         HARDLY_ANY,
         SWEEPS_AND_OTHERS,
-        heal=True,
+        after_faults=True,
         seed=22,
     ),
     Mutant(
@@ -1113,7 +1113,7 @@ MUTANTS = (
         _an_unacknowledged_event_is_forgotten,
         (P.ENDS,),
         {"events_disturbed": 1},
-        heal=True,
+        after_faults=True,
     ),
     Mutant(
         "exclusive nodes are rounded down",
@@ -1288,14 +1288,14 @@ MUTANTS = (
     Mutant(
         "a drained cluster is still offered to the broker",
         _drained_clusters_are_offered_to_the_broker,
-        (P.LEFT,),
+        (P.DEPARTED,),
         HARDLY_ANY,
         {"drain_cluster": 3, "resume_clusters": 3},
     ),
     Mutant(
         "commands still go to a cluster that has left",
         _commands_go_to_clusters_that_have_left,
-        (P.LEFT,),
+        (P.DEPARTED,),
         {"cluster_down": 3, "job_killed": 3},
         {"add_cluster": 4, "remove_cluster_by_force": 4},
     ),
@@ -1318,16 +1318,18 @@ MUTANTS = (
     Mutant(
         "jobs are placed on a pilot that ends",
         _jobs_are_placed_on_a_pilot_that_ends,
-        (P.LEFT, P.PILOT),
+        (P.DEPARTED, P.PILOT),
         HARDLY_ANY,
         PILOTS,
         seed=11,
     ),
-    Mutant("a pilot without a job stays", _a_pilot_without_a_job_stays, (P.ENDS,), HARDLY_ANY, PILOTS, heal=True),
+    Mutant(
+        "a pilot without a job stays", _a_pilot_without_a_job_stays, (P.ENDS,), HARDLY_ANY, PILOTS, after_faults=True
+    ),
     Mutant(
         "a starting koalad knows no pilots",
         _a_starting_koalad_knows_no_pilots,
-        (P.LEFT, P.SOUND, P.AGREE, P.ENDS),
+        (P.DEPARTED, P.SOUND, P.AGREE, P.ENDS),
         {"koalad_killed": 3},
         PILOTS,
     ),
@@ -1337,7 +1339,7 @@ MUTANTS = (
         (P.BACK,),
         AWAY,
         {"submit": 12},
-        heal=True,
+        after_faults=True,
     ),
     Mutant(
         "a wrapper tries its relay again after ten minutes",
@@ -1345,7 +1347,7 @@ MUTANTS = (
         (P.BACK,),
         AWAY,
         {"submit": 12},
-        heal=True,
+        after_faults=True,
     ),
     Mutant(
         "a wrapper waits for ever for a relay that does not answer",
@@ -1353,7 +1355,7 @@ MUTANTS = (
         (P.BACK,),
         {"relay_cut": 6, "kcm_killed": 6, "node_cut_off": 6},
         {"submit": 12},
-        heal=True,
+        after_faults=True,
         seed=7,
     ),
     Mutant(
@@ -1380,7 +1382,7 @@ MUTANTS = (
         CUTS | {"wrapper_killed": 3, "job_killed": 3},
         STREAMING,
         LONG,
-        heal=True,
+        after_faults=True,
     ),
     Mutant(
         "refused logins are tried for ever",
@@ -1393,7 +1395,7 @@ MUTANTS = (
         _no_person_can_retry_after_three_refusals,
         (P.ENDS,),
         {"logins_refused": 6},
-        heal=True,
+        after_faults=True,
         seed=5,
     ),
     Mutant(
@@ -1434,27 +1436,31 @@ MUTANTS = (
     Mutant(
         "a suspended job is never resumed",
         _a_suspended_job_is_never_resumed,
-        (P.GOES_ON,),
+        (P.SUSPENDED,),
         HARDLY_ANY,
         habits=Habits(long=0.9, urgent=0.4),
         seed=39,
     ),
     Mutant("one pilot holds two leases", _one_pilot_holds_two_leases, (P.POOL,), sites=3),
     Mutant(
-        "the cluster of a lease never leaves", _the_cluster_of_a_lease_never_leaves, (P.LEASE_ENDS,), heal=True, sites=2
+        "the cluster of a lease never leaves",
+        _the_cluster_of_a_lease_never_leaves,
+        (P.LEASE_ENDS,),
+        after_faults=True,
+        sites=2,
     ),
     Mutant(
         "a returned lease costs its borrower nothing",
         _a_returned_lease_costs_its_borrower_nothing,
         (P.CHARGES,),
-        heal=True,
+        after_faults=True,
         sites=2,
     ),
     Mutant(
         "the account of a lease has the borrower's own figure",
         _the_account_of_a_lease_has_the_borrowers_own_figure,
         (P.CHARGES,),
-        heal=True,
+        after_faults=True,
         sites=2,
     ),
     Mutant(
@@ -1468,7 +1474,7 @@ MUTANTS = (
     Mutant(
         "parameters stay on a lease that has ended",
         _parameters_stay_on_a_lease_that_is_over,
-        (P.KEPT,),
+        (P.PARAMETERS,),
         {"pilot_killed": 6},
         {"submit_sweep": 20, "end_lease": 6},
         sites=2,
@@ -1483,22 +1489,22 @@ MUTANTS = (
         (P.CHARGES,),
         HARDLY_ANY,
         {"forge_end": 20},
-        heal=True,
+        after_faults=True,
         sites=2,
     ),
     Mutant(
         "a failure on a lease ends the job",
         _a_failure_on_a_lease_ends_the_job,
-        (P.LEFT_OUT,),
+        (P.UNSUITED,),
         HARDLY_ANY,
         AT_HOME,
         sites=2,
     ),
-    Mutant("a lender is not left out", _a_lender_is_not_left_out, (P.LEFT_OUT,), HARDLY_ANY, AT_HOME, sites=2),
+    Mutant("a lender is not left out", _a_lender_is_not_left_out, (P.UNSUITED,), HARDLY_ANY, AT_HOME, sites=2),
     Mutant(
         "later leases of a lender are not closed",
         _later_leases_of_a_lender_are_not_closed,
-        (P.LEFT_OUT,),
+        (P.UNSUITED,),
         HARDLY_ANY,
         AT_HOME,
         sites=2,
@@ -1532,16 +1538,16 @@ def _fail_if_mistyped(violation: Violation) -> None:
 
 
 def _run(mutant: Mutant, seed: int) -> Result:
-    events = (RUN_EVENTS if mutant.sites == 1 else SITES_EVENTS) // (5 if mutant.heal else 1)
+    events = (RUN_EVENTS if mutant.sites == 1 else SITES_EVENTS) // (5 if mutant.after_faults else 1)
     actions = None
     if mutant.sites > 1:
         actions = schedule_of_sites(seed, events, tuple(mutant.faults), mutant.user_actions)
-    elif mutant.user_actions or mutant.faults or not mutant.heal:
+    elif mutant.user_actions or mutant.faults or not mutant.after_faults:
         actions = plan(
             seed, events, JOB_ACTIONS | dict(mutant.user_actions), mutant.faults or FAULTS, mixed=not mutant.faults
         )
-    until, patience = (None, PATIENCE) if mutant.heal else (events, None)
-    habits = None if mutant.heal else mutant.habits
+    until, patience = (None, PATIENCE) if mutant.after_faults else (events, None)
+    habits = None if mutant.after_faults else mutant.habits
     return run(seed, events, until=until, patience=patience, actions=actions, habits=habits, sites=mutant.sites)
 
 
@@ -1567,7 +1573,7 @@ def test_a_mistyped_mutant_fails_at_once() -> None:
 
 def test_every_fault_and_user_action_of_a_mutant_exists() -> None:
     for mutant in MUTANTS:
-        faults = {*FAULTS, *LIES} if mutant.sites == 1 else {*SITE_FAULTS}
+        faults = {*FAULTS, *BYZANTINE} if mutant.sites == 1 else {*SITE_FAULTS}
         assert [name for name in mutant.faults if name not in faults] == [], mutant.name
         known = {*USER_ACTIONS, *PRUNING, *CLUSTER_ACTIONS, *FLOW_ACTIONS, *PILOT_ACTIONS, *STREAMS}
         known = known if mutant.sites == 1 else {*SITE_USERS, *BESIDE}

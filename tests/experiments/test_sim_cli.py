@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from koalapy.chaos import run as chaos
-from koalapy.chaos.fault_schedule import FAULTS, JOB_ACTIONS, LIES, schedule_of
+from koalapy.chaos.fault_schedule import BYZANTINE, FAULTS, JOB_ACTIONS, schedule_of
 from koalapy.chaos.plan import parse_faults
 from koalapy.cli.main import app
 from koalapy.coallocation import barrier
@@ -86,9 +86,9 @@ def test_invalid_actions_are_refused_with_a_sentence(koala: CliRunner, options: 
 
 
 def test_only_the_named_faults_occur(koala: CliRunner) -> None:
-    faults = parse_faults("kcm killed, cluster_lies", FAULTS | LIES)
+    faults = parse_faults("kcm killed, cluster_is_byzantine", FAULTS | BYZANTINE)
     kinds = {action.kind for action in schedule_of(1, 5_000, faults)}
-    assert kinds & (FAULTS | LIES).keys() == {"kcm_killed", "cluster_lies"}
+    assert kinds & (FAULTS | BYZANTINE).keys() == {"kcm_killed", "cluster_is_byzantine"}
     assert kinds & JOB_ACTIONS.keys()
 
 

@@ -13,7 +13,7 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any
 
-from koalapy_adapters.connections.landing import MARKER
+from koalapy_adapters.connections.loader import MARKER
 from koalapy_adapters.frames import Control, Decoder, encode
 
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of

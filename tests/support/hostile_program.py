@@ -214,7 +214,7 @@ def _mount_inside() -> str:
 
 
 def _secrets_in_environment(profile: Sequence[str]) -> list[str]:
-    words = ("TOKEN", "SECRET", "PASSWORD", "AROUND", "SSH_", "KRB5", "SLURM_", "SGE_", "PBS_", "MUNGE")
+    words = ("TOKEN", "SECRET", "PASSWORD", "OUTER", "SSH_", "KRB5", "SLURM_", "SGE_", "PBS_", "MUNGE")
     return [name for name in os.environ if any(word in name for word in words) and name not in profile]
 
 

@@ -65,7 +65,7 @@ class Chain:
 
     def settle(self) -> None:
         """Everything comes to its end, and both ends of each link have one number for what was lent."""
-        self.sites.heal()
+        self.sites.end_faults()
         assert self.sites.settle(Duration(2 * HOUR)), (self.job, self.sites.left())
         for pair in self.sites.pairs:
             assert self.books(pair.one, pair.other) == self.books(pair.other, pair.one)[::-1]

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from koalapy_adapters.allocation import jobs, journal, requests, script, surroundings
+from koalapy_adapters.allocation import jobs, journal, outer_job, requests, script
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError, TransientError
 
 Json = Dict[str, Any]
@@ -285,7 +285,7 @@ def serve(directory: str, slots: Optional[int], command: List[str]) -> int:
 
 def _current(place: str, environment: Mapping[str, str], slots: Optional[int]) -> str:
     """The directory of the queue that takes jobs. Raises ClusterError outside of an allocation."""
-    found = surroundings.find(environment) if slots is None else surroundings.own_queue()
+    found = outer_job.find(environment) if slots is None else outer_job.own_queue()
     return os.path.join(place, found.name)
 
 

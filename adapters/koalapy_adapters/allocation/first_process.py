@@ -15,7 +15,7 @@ from koalapy_adapters.host import descendants, node_identity, private_dir, signa
 Json = Dict[str, Any]
 
 CANNOT_START = 126
-_PASSED_ON = ("HOME", "LANG", "TZ", "TMPDIR", private_dir.AROUND)
+_PASSED_ON = ("HOME", "LANG", "TZ", "TMPDIR", private_dir.VARIABLE)
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 

@@ -16,7 +16,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from koalapy_adapters import clock
 from koalapy_adapters.allocation import first_process, jobs, journal, requests
-from koalapy_adapters.allocation.surroundings import Outer
+from koalapy_adapters.allocation.outer_job import Outer
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.host import descendants
 

@@ -124,15 +124,15 @@ class NodeServer:
                     self._signal(message["job"], message["number"])
 
     def _offer(self, isolation: Optional[List[Any]]) -> Json:
-        """Return how programs can be isolated here, as the Terms `isolation` allow; None: nothing is probed."""
+        """Return how programs can be isolated here, as the options `isolation` allow; None: nothing is probed."""
         if isolation is None:
             return {}
+        from koalapy_adapters.isolation.options import Isolation
         from koalapy_adapters.isolation.probe import probe  # late: few allocations need it
-        from koalapy_adapters.isolation.terms import Terms
 
         own = [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0])]
-        offer = probe(Terms(*isolation), own, self._private)
-        return {"means": offer.means, "refused": offer.why}
+        result = probe(Isolation(*isolation), own, self._private)
+        return {"methods": result.methods, "refused": result.why}
 
     def _capture_login(self) -> None:
         """Start a login shell in place of those of the wrappers. A wrapper starts its own while this one is at work."""

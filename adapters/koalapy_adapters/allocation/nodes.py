@@ -12,12 +12,12 @@ from typing import Any, Dict, List, Optional
 
 from koalapy_adapters import clock
 from koalapy_adapters.allocation import jobs, journal, requests
-from koalapy_adapters.allocation.surroundings import Outer, examine
+from koalapy_adapters.allocation.outer_job import Outer, examine
 from koalapy_adapters.batch.protocol import Launch
 from koalapy_adapters.errors import BatchError, ClusterError, Result
 from koalapy_adapters.host import descendants, node_identity
 from koalapy_adapters.host.event_loop import dispatch_ready
-from koalapy_adapters.isolation import terms
+from koalapy_adapters.isolation import options
 from koalapy_adapters.wrapper.agent.group import AgentMessage, NodeAgents
 
 Json = Dict[str, Any]
@@ -46,8 +46,8 @@ class Nodes:
         self._agents = NodeAgents(self._selector, self._on_node)
         self._ready_at = time.monotonic() + READY_S
         self._failed: Dict[str, str] = {}  # nodes without a server, and why
-        self._isolation = terms.asked(outer.environment)
-        self._means: Dict[str, List[str]] = {}  # by which each node can isolate programs, the best first
+        self._isolation = options.asked(outer.environment)
+        self._isolation_methods: Dict[str, List[str]] = {}  # by which each node can isolate programs, the best first
         self._exposed: Dict[str, str] = {}  # nodes that cannot isolate programs as they should, and why
         self._relaunch: Dict[str, float] = {}  # lost nodes, and when they are tried again
         self._pause: Dict[str, float] = {}
@@ -80,8 +80,8 @@ class Nodes:
     def start(self, job: jobs.Job) -> None:
         environment = requests.environment_of(job, self._directory, self._outer)
         if self._isolation is not None:
-            common = min(self._means.values(), key=len)
-            environment.update(self._isolation._replace(means=common[0]).variables())
+            common = min(self._isolation_methods.values(), key=len)
+            environment.update(self._isolation._replace(method=common[0]).variables())
         message = {"do": "start", "job": job.id, "command": job.command, "environment": environment}
         self._send(job.hosts[0][0], dict(message, directory=job.directory, output=job.output))
 
@@ -162,15 +162,15 @@ class Nodes:
             self._queue.ended(message["job"], message["status"], message["signalled"], now)
 
     def _can_isolate(self, node: str, message: Json) -> bool:
-        """Note by what a node can isolate programs. All nodes must have one means in common."""
-        means, why = message["means"], message["refused"]
-        common = [each for each in means if all(each in others for others in self._means.values())]
+        """Note by which methods a node can isolate programs. All nodes must have one in common."""
+        methods, why = message["methods"], message["refused"]
+        common = [each for each in methods if all(each in others for others in self._isolation_methods.values())]
         if not common:
             self._exposed[node] = why
             self._failed[node] = why
             return False
         self._exposed.pop(node, None)
-        self._means[node] = common
+        self._isolation_methods[node] = common
         return True
 
     def _lose(self, name: str, why: str, sure: bool) -> None:
@@ -206,7 +206,7 @@ class Nodes:
     def _no_isolation(self) -> BatchError:
         assert self._isolation is not None
         why = "; ".join("%s: %s" % each for each in sorted(self._exposed.items()))
-        wanted = "" if self._isolation.means == terms.AUTO else " by %s" % self._isolation.means
+        wanted = "" if self._isolation.method == options.AUTO else " by %s" % self._isolation.method
         return ClusterError(
             "no_isolation",
             "Programs cannot be isolated%s on the nodes of %s job %s (%s)." % (wanted, *self._outer.found, why),

@@ -4,7 +4,7 @@ import json
 from typing import Any, Callable, Dict, List, Tuple
 
 from koalapy_adapters.allocation import jobs, script
-from koalapy_adapters.allocation.surroundings import Outer
+from koalapy_adapters.allocation.outer_job import Outer
 from koalapy_adapters.errors import BatchError, ClusterError, RequestError
 from koalapy_adapters.host import node_identity
 
@@ -44,13 +44,13 @@ def number_of(batch_id: str) -> int:
 
 def environment_of(job: jobs.Job, directory: str, outer: Outer) -> Dict[str, str]:
     """The variables of a job: its id, its nodes, and what starts node agents on them."""
-    around = {name: value for name, value in node_identity.of_batch(outer.environment).items() if "JWT" not in name}
-    around.update((name, outer.environment[name]) for name in ("PATH",) if name in outer.environment)
+    outer_env = {name: value for name, value in node_identity.of_batch(outer.environment).items() if "JWT" not in name}
+    outer_env.update((name, outer.environment[name]) for name in ("PATH",) if name in outer.environment)
     return {
         node_identity.ALLOCATION_JOB: "%d@%s" % (job.id, directory),
         "KOALA_ALLOCATION_HOSTS": ",".join("%s:%d" % (name, processors) for name, processors in job.hosts),
         "KOALA_ALLOCATION_BATCH": outer.found.batch,
-        "KOALA_ALLOCATION_AROUND": json.dumps(around) if len(job.hosts) > 1 else "{}",
+        "KOALA_ALLOCATION_OUTER": json.dumps(outer_env) if len(job.hosts) > 1 else "{}",
     }
 
 

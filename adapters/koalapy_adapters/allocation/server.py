@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union
 
 from koalapy_adapters import clock
 from koalapy_adapters.allocation import jobs, journal, requests
-from koalapy_adapters.allocation.surroundings import Outer, own_machine
+from koalapy_adapters.allocation.outer_job import Outer, own_machine
 from koalapy_adapters.errors import BatchError, ClusterError, UnreadableError
 from koalapy_adapters.host import descendants, private_dir, signals
 from koalapy_adapters.host.event_loop import dispatch_ready

@@ -13,7 +13,7 @@ from koalapy_adapters.batch import local
 from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Capacity, Launch
 from koalapy_adapters.errors import Result
 from koalapy_adapters.host.node_identity import ALLOCATION_JOB
-from koalapy_adapters.isolation import terms
+from koalapy_adapters.isolation import options
 
 NAME = "allocation"
 DIRECTORY = "allocations"
@@ -114,13 +114,13 @@ def launch(environment: Mapping[str, str], names: Sequence[str], agent: Argv) ->
     An agent finds the job's id in its environment: the variables of the batch job around it count for nothing then.
     """
     outer = importlib.import_module("koalapy_adapters.batch." + environment["KOALA_ALLOCATION_BATCH"])
-    around = json.loads(environment.get("KOALA_ALLOCATION_AROUND", "{}"))  # a job of one node needs none
+    outer_env = json.loads(environment.get("KOALA_ALLOCATION_OUTER", "{}"))  # a job of one node needs none
     job = "%s=%s" % (ALLOCATION_JOB, environment[ALLOCATION_JOB])
-    isolation = terms.asked(environment)
-    walls = ["%s=%s" % each for each in sorted(isolation.variables().items())] if isolation is not None else []
-    marked = ["/usr/bin/env", "-u", "KOALA_ALLOCATION_NODE", job, *walls, *agent]
-    variables = ["%s=%s" % each for each in sorted(around.items())]
-    launches: List[Launch] = outer.launch(around, names, marked)
+    isolation = options.asked(environment)
+    isolated = ["%s=%s" % each for each in sorted(isolation.variables().items())] if isolation is not None else []
+    marked = ["/usr/bin/env", "-u", "KOALA_ALLOCATION_NODE", job, *isolated, *agent]
+    variables = ["%s=%s" % each for each in sorted(outer_env.items())]
+    launches: List[Launch] = outer.launch(outer_env, names, marked)
     return [Launch(["/usr/bin/env", *variables, *each.argv], each.hosts) for each in launches]
 
 

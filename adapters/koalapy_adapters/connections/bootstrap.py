@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from koalapy_adapters import strict_modes
-from koalapy_adapters.connections import landing
+from koalapy_adapters.connections import loader
 from koalapy_adapters.connections.pack import Packed
 from koalapy_adapters.connections.protocol import Advising, Channel, Connection, Lines
 from koalapy_adapters.connections.shell import quote_path, through_login_shell, with_setup
@@ -21,7 +21,7 @@ from koalapy_adapters.errors import BatchError, ClusterError, TransientError
 MAX_BANNER = 65_536
 DEFAULT_DIRECTORY = "~/.koala"
 TIMEOUT_S = 60.0
-_MARKER = landing.MARKER.encode() + b" "
+_MARKER = loader.MARKER.encode() + b" "
 _SIP = 8  # bytes, at most the length of an answer after its marker
 _STATUS_S = 5.0
 _NOT_FOUND = (126, 127)
@@ -100,9 +100,9 @@ def incomplete_python(line: str, python: str, where: str) -> ClusterError | None
 def shell_command(python: str, setup: Sequence[str] = ()) -> str:
     """Return the one remote command, for any login shell.
 
-    It has the landing program as base64, which needs no quotes.
+    It has the loader as base64, which needs no quotes.
     """
-    source = Path(landing.__file__).read_bytes()
+    source = Path(loader.__file__).read_bytes()
     program = base64.b64encode(zlib.compress(source, 9)).decode()
     unpack = "import sys;del sys.path[0];import zlib,base64;exec(zlib.decompress(base64.b64decode(sys.argv.pop())))"
     before = with_setup(python, setup)
@@ -115,7 +115,7 @@ def _advice(connection: Connection, usual: str) -> str:
 
 
 class _Handshake:
-    """The conversation with the landing program."""
+    """The conversation with the loader."""
 
     def __init__(self, connection: Connection, python: str, channel: Channel, error_lines: deque[str]) -> None:
         self._connection, self._where, self._python = connection, connection.where, python
@@ -142,7 +142,7 @@ class _Handshake:
 
     def _check_version(self, ready: dict[str, Any]) -> None:
         version = tuple(int(part) for part in ready["version"].split("."))
-        if version[:2] < landing.OLDEST:
+        if version[:2] < loader.OLDEST:
             message = f"{self._python} on {self._where} is Python {ready['version']}, which is too old."
             raise ClusterError("python_too_old", message, _PYTHON_ADVICE)
 

@@ -7,7 +7,7 @@ import socket
 import stat
 from typing import Any
 
-AROUND = "KOALA_PRIVATE"  # the variable with the private directory of the node agent around this process
+VARIABLE = "KOALA_PRIVATE"  # the variable with the private directory of the node agent around this process
 _ABANDONED_S = 7 * 86400
 _NAME = re.compile(r"koala-[0-9a-f]{16}")
 _SWEEP_S = 3600  # between two sweeps of this process, or of one that it was forked from
@@ -20,7 +20,7 @@ def make() -> str:
 
     Inside a pilot it lies in that of the pilot's node agent. So it is removed with the pilot, however its owner ends.
     """
-    wanted = [os.environ.get(name, "") for name in (AROUND, "TMPDIR")]
+    wanted = [os.environ.get(name, "") for name in (VARIABLE, "TMPDIR")]
     places = [place for place in (*wanted, "/tmp", "/var/tmp") if place and len(os.fsencode(place)) <= _ROOM]
     for place in places:
         path = os.path.join(place, "koala-" + os.urandom(8).hex())

@@ -1,8 +1,9 @@
 """Whether programs can be isolated on this node, found out by isolating one. The part `isolation`:
 
-    isolation MEANS [DIRECTORY…]
+    isolation METHOD [DIRECTORY…]
 
-MEANS and the visible directories are those of Terms. It prints one line of JSON: the node, and the fields of Offer.
+METHOD and the visible directories are those of Isolation. It prints one line of JSON: the node, and the fields of
+ProbeResult.
 """
 
 import json
@@ -14,18 +15,18 @@ import sys
 import tempfile
 from typing import Dict, List, NamedTuple, Sequence
 
-from koalapy_adapters.isolation import walls
-from koalapy_adapters.isolation.terms import BWRAP, Terms
+from koalapy_adapters.isolation import sandbox
+from koalapy_adapters.isolation.options import BWRAP, Isolation
 
 _PATIENCE_S = 15.0
 _WORDS = 300
 _INSTALL = {BWRAP: "bwrap is not installed"}
 
 
-class Offer(NamedTuple):
-    """The means that work on this node, the best first, and the reasons why others do not."""
+class ProbeResult(NamedTuple):
+    """The methods that work on this node, the best first, and the reasons why others do not."""
 
-    means: List[str]
+    methods: List[str]
     refused: Dict[str, str]
 
     @property
@@ -35,43 +36,45 @@ class Offer(NamedTuple):
 
 
 def main(argv: List[str]) -> int:
-    """Print what this node offers. Returns 0, or 2 for wrong usage."""
+    """Print the methods that work on this node. Returns 0, or 2 for wrong usage."""
     if not argv:
-        sys.stderr.write("usage: isolation MEANS [DIRECTORY…]\n")
+        sys.stderr.write("usage: isolation METHOD [DIRECTORY…]\n")
         return 2
     private = tempfile.mkdtemp(prefix="koala-isolation-")
     try:
-        offer = probe(Terms(argv[0], argv[1:]), [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0])], private)
+        result = probe(
+            Isolation(argv[0], argv[1:]), [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0])], private
+        )
     finally:
         shutil.rmtree(private, ignore_errors=True)
-    document = {"node": os.uname()[1], "means": offer.means, "refused": offer.refused}
+    document = {"node": os.uname()[1], "methods": result.methods, "refused": result.refused}
     sys.stdout.write(json.dumps(document) + "\n")
     return 0
 
 
-def probe(terms: Terms, own: Sequence[str], private: str) -> Offer:
-    """Try all means that the terms allow. `own` starts the pushed file; `private`: a directory for this alone.
+def probe(options: Isolation, own: Sequence[str], private: str) -> ProbeResult:
+    """Try all methods that the options allow. `own` starts the pushed file; `private`: a directory for this alone.
 
     It takes the time of a start of Python for each, and raises nothing.
     """
-    offer = Offer([], {})
+    result = ProbeResult([], {})
     try:
         attempt = os.path.join(private, "probe")
         os.makedirs(os.path.join(attempt, "work"), mode=0o700, exist_ok=True)
         with open(os.path.join(attempt, "rendezvous"), "w"):
             pass
-        for each in terms.tried:
-            why = _try(walls.build(terms._replace(means=each), attempt, private, own))
+        for each in options.methods:
+            why = _try(sandbox.build(options._replace(method=each), attempt, private, own))
             if why:
-                offer.refused[each] = why
+                result.refused[each] = why
             else:
-                offer.means.append(each)
+                result.methods.append(each)
     except OSError as error:
-        offer.refused["preparation"] = error.strerror or str(error)
-    return offer
+        result.refused["preparation"] = error.strerror or str(error)
+    return result
 
 
-def _try(built: walls.Walls) -> str:
+def _try(built: sandbox.Sandbox) -> str:
     """Return why the first process of a program cannot be isolated so; "" if it can."""
     argv = built.argv([*built.own, "inside"])
     try:
@@ -80,7 +83,7 @@ def _try(built: walls.Walls) -> str:
             env=built.variables(), timeout=_PATIENCE_S,
         )  # fmt: skip
     except FileNotFoundError:
-        return _INSTALL.get(built.terms.means, "%s is not there" % argv[0])
+        return _INSTALL.get(built.options.method, "%s is not there" % argv[0])
     except subprocess.TimeoutExpired:
         return "it did not answer within %d s" % _PATIENCE_S
     if done.returncode == 0:

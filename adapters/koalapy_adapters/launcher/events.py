@@ -27,7 +27,7 @@ class Received(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """Slots have run these parameters. `loose`: failures during the probation, which are in no journal yet."""
+    """Slots have run these parameters. `loose`: failures during the trial, which are in no journal yet."""
 
     rows: List[Row]
     loose: List[Row]
@@ -97,7 +97,7 @@ class Look(NamedTuple):
     """Look at slots and queue. Looked follows."""
 
 
-class EndProbation(NamedTuple):
+class EndTrial(NamedTuple):
     """Let the slots write every result into the journal from now on."""
 
 

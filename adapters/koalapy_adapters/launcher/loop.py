@@ -116,8 +116,8 @@ class Loop:
         newest = max((at.since for at in running), default=0)
         self._pump.feed(e.Looked(len(running), len(self._slots.queue), newest))
 
-    def _end_probation(self, command: e.EndProbation) -> None:
-        self._slots.pages.end_probation()
+    def _end_trial(self, command: e.EndTrial) -> None:
+        self._slots.pages.end_trial()
 
     def _write_journal(self, command: e.WriteJournal) -> None:
         lines = [json.dumps(row, separators=(",", ":")) + "\n" for row in command.rows]
@@ -136,7 +136,7 @@ _DOING: Dict[Type[Any], Callable[[Loop, Any], None]] = {
     e.Queue: Loop._queue,
     e.TakeBack: Loop._take_back,
     e.Look: Loop._look,
-    e.EndProbation: Loop._end_probation,
+    e.EndTrial: Loop._end_trial,
     e.WriteJournal: Loop._write_journal,
     e.StopSlots: Loop._stop_slots,
     e.Leave: Loop._leave,

@@ -3,7 +3,7 @@
     at work -> draining (its walltime nears) -> stopping (slots end) -> left
 
 At work it holds what it has pulled: a parameter for every slot, and others for a tenth of a second (see pace). It
-begins on probation. If the first parameters all fail at once, the node may be at fault. Such failures are withheld
+begins on trial. If the first parameters all fail at once, the node may be at fault. Such failures are withheld
 until a parameter succeeds, or koalad finds that the program is to blame.
 """
 
@@ -14,8 +14,8 @@ from koalapy_adapters.clock import SECOND
 from koalapy_adapters.launcher import events as e
 from koalapy_adapters.launcher.journal import KILLED
 from koalapy_adapters.launcher.pace import Pace
-from koalapy_adapters.launcher.probation import Probation
 from koalapy_adapters.launcher.results import Results
+from koalapy_adapters.launcher.trial import Trial
 from koalapy_adapters.messages.launcher import (
     FeedParameters,
     LauncherTrusted,
@@ -72,10 +72,10 @@ class Machine:
         self._progress = now  # when something ended, or was queued, last
         self._looked = now
         self._doing = ProgressReported(0, 0)
-        self._aside: List[int] = []  # to be returned
+        self._to_return: List[int] = []  # to be returned
         self._begun: List[int] = []
         self._lost: Dict[int, int] = {}  # how often a parameter's slot was killed
-        self._probation = Probation(settings.suspicious)
+        self._trial = Trial(settings.suspicious)
 
     def handle(self, now: int, event: Any) -> List[Any]:
         """React to an event. Returns commands. Raises KeyError if it is no event of `events`."""
@@ -114,10 +114,10 @@ class Machine:
         self._connected, self._window = True, PullWindow()
         self._results.mark_unsent()
         messages_due: List[Any] = [ParametersHeld(ranges_of(sorted(self._held)), self._settings.slots)]
-        messages_due += [NodeSuspected(self._settings.host)] if self._probation.suspected else []
+        messages_due += [NodeSuspected(self._settings.host)] if self._trial.suspected else []
         messages_due += [self._doing] if self._doing.running else []
-        aside, self._aside = self._aside, []
-        return [*map(e.Send, messages_due), *self._give_back(aside)]
+        to_return, self._to_return = self._to_return, []
+        return [*map(e.Send, messages_due), *self._give_back(to_return)]
 
     def _on_disconnected(self, now: int, event: e.Disconnected) -> List[Any]:
         if self._connected:
@@ -131,7 +131,7 @@ class Machine:
         if isinstance(message, ResultsCommitted):
             self._results.kept(message.number)
         elif isinstance(message, LauncherTrusted):
-            return self._end_probation()
+            return self._end_trial()
         return []
 
     def _given_more(self, now: int, numbers: List[int]) -> List[Any]:
@@ -152,10 +152,10 @@ class Machine:
         if rows or loose:
             self._note(now, rows + loose)
         self._take(rows)
-        self._probation.failed(loose)
-        if rows or not self._probation.on:
-            return self._end_probation()  # one that still ran when all others had failed has succeeded
-        if self._state == AT_WORK and self._probation.suspect():
+        self._trial.failed(loose)
+        if rows or not self._trial.on:
+            return self._end_trial()  # one that still ran when all others had failed has succeeded
+        if self._state == AT_WORK and self._trial.suspect():
             return [e.TakeBack(), *self._sent(NodeSuspected(self._settings.host))]
         return []
 
@@ -169,13 +169,13 @@ class Machine:
         self._results.add(rows)
         self._held.difference_update(row[e.NUMBER] for row in rows)
 
-    def _end_probation(self) -> List[Any]:
-        """Release the failures of the probation: the program is at fault, and they are results like others."""
-        commands: List[Any] = [e.EndProbation()] if self._probation.clear() else []
+    def _end_trial(self) -> List[Any]:
+        """Release the failures of the trial: the program is at fault, and they are results like others."""
+        commands: List[Any] = [e.EndTrial()] if self._trial.clear() else []
         return commands + self._release_failures()
 
     def _release_failures(self) -> List[Any]:
-        failed = self._probation.release(self._held)
+        failed = self._trial.release(self._held)
         self._take(failed)
         return [e.WriteJournal(failed)] if failed else []
 
@@ -197,10 +197,10 @@ class Machine:
 
     def _idle(self, now: int) -> List[Any]:
         """React to a standstill: report failures that are too few to judge by, and queue lost parameters again."""
-        failed = self._probation.numbers
-        if failed and not self._probation.suspected:
+        failed = self._trial.numbers
+        if failed and not self._trial.suspected:
             return self._release_failures()
-        lost = sorted(self._held.difference(self._aside, failed))
+        lost = sorted(self._held.difference(self._to_return, failed))
         if lost and self._takes_more():
             self._progress = now
             return [e.Queue(lost)]
@@ -212,7 +212,7 @@ class Machine:
     def _give_back(self, numbers: List[int]) -> List[Any]:
         """Return these parameters; without a connection, at the next one. Until then they count as held."""
         if not self._connected:
-            self._aside += numbers
+            self._to_return += numbers
             return []
         self._held.difference_update(numbers)
         return [e.Send(ParametersGivenUp(ranges_of(sorted(numbers)), []))] if numbers else []
@@ -297,10 +297,10 @@ class Machine:
     def _wanted(self, ahead: int) -> int:
         if not self._takes_more():
             return 0
-        return max(0, self._settings.slots + ahead - (len(self._held) - self._probation.withheld))
+        return max(0, self._settings.slots + ahead - (len(self._held) - self._trial.withheld))
 
     def _takes_more(self) -> bool:
-        return self._state == AT_WORK and not self._probation.suspected
+        return self._state == AT_WORK and not self._trial.suspected
 
     def _sent(self, message: Any) -> List[Any]:
         return [e.Send(message)] if self._connected else []

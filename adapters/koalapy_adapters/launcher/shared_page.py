@@ -20,8 +20,8 @@ class Pages:
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._memory = mmap.mmap(-1, _SLOT.size * slots + 1)
-        self._probation = _SLOT.size * slots
-        self._memory[self._probation] = 1
+        self._trial = _SLOT.size * slots
+        self._memory[self._trial] = 1
 
     def runs(self, slot: int, number: int, since: int) -> None:
         _SLOT.pack_into(self._memory, _SLOT.size * slot, number, since)
@@ -34,9 +34,9 @@ class Pages:
         return [self.at(slot) for slot in range(self._slots)]
 
     @property
-    def probation(self) -> bool:
+    def on_trial(self) -> bool:
         """Return whether failures at once are no results yet."""
-        return bool(self._memory[self._probation])
+        return bool(self._memory[self._trial])
 
-    def end_probation(self) -> None:
-        self._memory[self._probation] = 0
+    def end_trial(self) -> None:
+        self._memory[self._trial] = 0

@@ -168,7 +168,7 @@ class Slot:
         values = (number, status, ending, started_at, ended_at, *part)
         line = (self._row % values).encode()
         at_once = status != 0 and ended_at - started_at < AT_ONCE
-        if at_once and self._pages.probation:
+        if at_once and self._pages.on_trial:
             line = LOOSE + line
         else:
             self._journal.write(line)

@@ -32,7 +32,7 @@ from koalapy_adapters.wrapper.shared_directory import Performed, Shared, Touched
 from koalapy_adapters.wrapper.stream_routes import StreamRoutes
 
 if TYPE_CHECKING:
-    from koalapy_adapters.isolation.walls import Walls
+    from koalapy_adapters.isolation.sandbox import Sandbox
 
 Json = Dict[str, Any]
 
@@ -43,10 +43,10 @@ class Loop:
     """Runs until the session leaves."""
 
     def __init__(
-        self, attempt: Attempt, allocation: Optional[Allocation], private: str = "", walls: Optional["Walls"] = None
+        self, attempt: Attempt, allocation: Optional[Allocation], private: str = "", sandbox: Optional["Sandbox"] = None
     ) -> None:
-        """`private`: this node's private directory. `walls`: set if the program is isolated."""
-        self._walls = walls
+        """`private`: this node's private directory. `sandbox`: set if the program is isolated."""
+        self._sandbox = sandbox
         self._attempt = attempt
         self._allocation = allocation
         settings = attempt.settings(allocation.batch_id if allocation else attempt.batch_id)
@@ -184,9 +184,9 @@ class Loop:
         if self._bridge is not None:
             own = self._allocation.names[0] if self._allocation else os.uname().nodename
             return sys.executable, [*attempt.command[1:], "launcher", attempt.directory, self._bridge.path, own]
-        shows = self._walls.shows if self._walls is not None else None
+        shows = self._sandbox.shows if self._sandbox is not None else None
         path = locate(attempt.program["executable"], attempt.work, self._environment, shows)
-        if attempt.is_mpi and self._walls is not None:
+        if attempt.is_mpi and self._sandbox is not None:
             raise NoExecutable(failure_texts.mpi_not_isolated())
         if attempt.is_mpi and self._allocation is not None:
             return self._prepare_mpirun(self._allocation, path)
@@ -340,7 +340,7 @@ class Loop:
             return
         size = sum(processes for _, _, processes in command.hosts)
         message = {"do": "release", "first_rank": command.first_rank, "size": size}
-        self.nodes.broadcast(message if self._walls is None else dict(message, hosts=hosts))
+        self.nodes.broadcast(message if self._sandbox is None else dict(message, hosts=hosts))
 
     def _stop_nodes(self, command: events.StopNodes) -> None:
         self.capturing.end()

@@ -64,7 +64,7 @@ def _supervise(attempt: Attempt, begun: Begun) -> int:
     allocation, error = _allocation(attempt)
     if begun.workdir.error is not None:
         error = failure_texts.no_room("the attempt's directory", begun.workdir.error)
-    loop = Loop(attempt, allocation, begun.private, begun.workdir.walls)
+    loop = Loop(attempt, allocation, begun.private, begun.workdir.sandbox)
     try:
         loop.nodes.add_forked(allocation.names[0] if allocation else os.uname().nodename, begun.forked)
         loop.found_relay(read_relay_address(attempt.relay_file))

@@ -51,7 +51,7 @@ class Departures:
                 there = [each.id for each in records.live(event.name)]
                 there += [each.id for each in records.pending_cancels.values() if each.cluster == event.name]
                 allowed = not there or event.name in self._world.koalad.grid.forced
-                promise(allowed, Promise.LEFT, event.name, "leaves with", *there)
+                promise(allowed, Promise.DEPARTED, event.name, "leaves with", *there)
                 self._check_pilot(event.name, there)
                 self._leaving[event.name] = there
                 self.left[event.name] = None
@@ -73,7 +73,9 @@ class Departures:
             if isinstance(entry.command, SubmitAttempt):
                 seen = self._knowledge.clusters[entry.command.cluster]
                 drained = seen.settings.draining
-                promise(not drained, Promise.LEFT, entry.command.attempt, "is placed on", seen.settings.name, "drained")
+                promise(
+                    not drained, Promise.DEPARTED, entry.command.attempt, "is placed on", seen.settings.name, "drained"
+                )
                 there.append((entry.command.attempt, seen.settings.name))
         self._check_pilots(change, committed, there)
         for name in self._leaving:
@@ -81,7 +83,7 @@ class Departures:
                 number for number, entry in committed.outbox.items() if cluster_of(entry.command) == name
             ]
             kept += [each.id for each in committed.pending_cancels.values() if each.cluster == name]
-            promise(not kept, Promise.LEFT, name, "has left, but its rows are kept:", *kept)
+            promise(not kept, Promise.DEPARTED, name, "has left, but its rows are kept:", *kept)
         self._note_gone()
 
     def _check_pilots(self, change: Change, committed: Committed, placed: Sequence[tuple[AttemptId, str]]) -> None:
@@ -114,7 +116,7 @@ class Departures:
     def _check_command(self, command: Command) -> None:
         name = cluster_of(command)
         there = name is None or name in self._knowledge.clusters
-        promise(there, Promise.LEFT, type(command).__name__, "goes to", name, "which has left")
+        promise(there, Promise.DEPARTED, type(command).__name__, "goes to", name, "which has left")
 
     def passed(self, decided: Decided) -> None:
         """Check that a decision has left nothing on clusters that have left, and no Launcher on drained ones."""
@@ -122,7 +124,9 @@ class Departures:
         for name in self.left:
             if name in self._knowledge.clusters:
                 continue
-            promise(not left_on(decided.engine.core, name).living, Promise.LEFT, name, "has left, but jobs are there")
+            promise(
+                not left_on(decided.engine.core, name).living, Promise.DEPARTED, name, "has left, but jobs are there"
+            )
             directories = [each for on in core.pruning.directories.values() for each in on.values()]
             known = [
                 name in core.information.clusters,
@@ -133,12 +137,12 @@ class Departures:
                 name in core.came_before,
                 name in directories,
             ]
-            promise(not any(known), Promise.LEFT, name, "has left, but is known:", *known)
+            promise(not any(known), Promise.DEPARTED, name, "has left, but is known:", *known)
         for name, seen in self._knowledge.clusters.items():
             if seen.settings.draining and seen.connected and seen.state is not None:
                 live = decided.engine.records.live(name)
                 stay = [each.id for each in live if each.owner.kind is OwnerKind.SWEEP and not each.cancelling]
-                promise(not stay, Promise.LEFT, name, "is drained, but Launchers stay:", *stay)
+                promise(not stay, Promise.DEPARTED, name, "is drained, but Launchers stay:", *stay)
 
     # ---- clusters
 
@@ -152,4 +156,4 @@ class Departures:
 
     def _check_there(self, tag: Tag, cluster: str, what: str) -> None:
         if attempt_of(tag)[0] == self._world.instance and cluster not in self._knowledge.clusters:
-            promise(self.is_given_up(tag), Promise.LEFT, tag, what, "on", cluster, "which has left")
+            promise(self.is_given_up(tag), Promise.DEPARTED, tag, what, "on", cluster, "which has left")

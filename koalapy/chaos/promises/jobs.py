@@ -127,7 +127,7 @@ class Jobs:
             counts = (work.submission_failures, work.completion_failures)
             found = (history.submissions, history.completions)
             promise(counts == found, Promise.ENDS, "job", identity, "counts", *counts)
-            promise(state.active or not work.live, Promise.NOTHING_LEFT, "job", identity, state, "has live attempts")
+            promise(state.active or not work.live, Promise.OUTLIVED, "job", identity, state, "has live attempts")
         ended = not state.final or work.finished_at is not None
         promise(ended, Promise.AGREE, "job", identity, "is final, but has no instant of its end")
         promise(state is not JobState.DONE or work.reason is None, Promise.AGREE, "job", identity, work.reason)

@@ -69,7 +69,7 @@ PATIENCE = Duration(2 * MINUTE)  # to notice a dead connection, and for the long
 
 
 class Contacts:
-    """The checker of wrappers that run without their relay. `look` is called repeatedly in a healed world."""
+    """The checker of wrappers that run without their relay. `look` is called repeatedly once all faults have ended."""
 
     def __init__(self, world: World, given_up: Collection[AttemptId]) -> None:
         """`given_up`: attempts on clusters that have left: no koalad starts a KCM there."""

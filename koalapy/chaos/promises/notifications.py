@@ -58,7 +58,7 @@ class Notifications:
                     promise(wanted in self._settled, Promise.NOTIFIED, "notification", wanted, "has no outcome")
         for settled, kind in self._settled.items():
             arrived = settled in self._arrived
-            lie = (kind == HistoryKind.NOTIFICATION_SENT and not arrived) or (
+            is_false = (kind == HistoryKind.NOTIFICATION_SENT and not arrived) or (
                 kind == HistoryKind.NOTIFICATION_GIVEN_UP and arrived
             )
-            promise(not lie, Promise.NOTIFIED, settled, "is recorded as", kind, "but arrived" if arrived else "")
+            promise(not is_false, Promise.NOTIFIED, settled, "is recorded as", kind, "but arrived" if arrived else "")

@@ -79,7 +79,7 @@ class Preemption:
         )  # fmt: skip
         for each in suspended:
             ran = all(attempt.state is AttemptState.RUNNING for attempt in each.live)
-            promise(ran and each.suspended_for is None, Promise.GOES_ON, "job", each.id, "is suspended, and may not")
+            promise(ran and each.suspended_for is None, Promise.SUSPENDED, "job", each.id, "is suspended, and may not")
 
     def _check_suspended(self, changed: Mapping[JobId, Job]) -> None:
         """Check that each job that is suspended is so for a job that has a claim, or runs, and not too often."""
@@ -89,10 +89,10 @@ class Preemption:
             if job.suspended_for is not None and not job.state.final:
                 self._suspended[each] = job.suspended_for
             few = job.suspensions <= MOST_SUSPENSIONS
-            promise(few, Promise.GOES_ON, "job", each, "is suspended for the time", job.suspensions)
+            promise(few, Promise.SUSPENDED, "job", each, "is suspended for the time", job.suspensions)
         for each, other in self._suspended.items():
             active = other in self._jobs and self._jobs[other].active
-            promise(active, Promise.GOES_ON, "job", each, "is suspended for", other, "which has no processors")
+            promise(active, Promise.SUSPENDED, "job", each, "is suspended for", other, "which has no processors")
 
     def _check_need(
         self,

@@ -52,7 +52,7 @@ class Programs:
         starts[place] = start
         promise(attempt in self._released, Promise.WHOLE, attempt, "was never released")
         why = self._cannot_start.get(attempt)
-        promise(why is None, Promise.NOTHING_LEFT, attempt, "starts, but was reported as", why)
+        promise(why is None, Promise.OUTLIVED, attempt, "starts, but was reported as", why)
         if attempt not in self._given_up:
             other = self._of_component.get((attempt.job, attempt.component))
             alone = other is None or other == attempt or other in self._given_up
@@ -82,7 +82,7 @@ class Programs:
             why = self._cannot_start.get(attempt)
             promise(
                 why is None,
-                Promise.NOTHING_LEFT,
+                Promise.OUTLIVED,
                 attempt,
                 "gives its start lock to a wrapper, but was reported as",
                 why,
@@ -105,9 +105,7 @@ class Programs:
         """A KCM reports that the attempt is cleaned up or was refused, so that its program can never start."""
         attempt = self._ours(tag)
         if attempt is not None:
-            promise(
-                not self.runs(attempt), Promise.NOTHING_LEFT, attempt, "is reported as", why, "but its program runs"
-            )
+            promise(not self.runs(attempt), Promise.OUTLIVED, attempt, "is reported as", why, "but its program runs")
             self._cannot_start.setdefault(attempt, why)
 
     # ---- koalad

@@ -1,6 +1,6 @@
 """Promises about batch queues: other stores' jobs are not touched, no submit is doubled, no deadline is exceeded.
 
-In a healed world local users get the nodes of sweeps.
+In a world without faults local users get the nodes of sweeps.
 """
 
 import heapq
@@ -65,7 +65,7 @@ PATIENCE = Duration(2 * MINUTE)  # for a reconnect, a poll, programs' grace, and
 
 
 class LocalUsers:
-    """The checker for local jobs. `look` is called repeatedly in a healed world."""
+    """The checker for local jobs. `look` is called repeatedly once all faults have ended."""
 
     def __init__(self, world: World, given_up: Collection[AttemptId]) -> None:
         """`given_up`: attempts on clusters that have left: no koalad ends them."""

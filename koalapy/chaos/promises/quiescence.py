@@ -17,7 +17,7 @@ def of_records(committed: Committed) -> None:
         promise(each.state.final, Promise.ENDS, "job", each.id, "is", each.state)
     for pilot in committed.launchers.values():
         promise(pilot.let_go, Promise.ENDS, "pilot", pilot.id, "is", pilot.state)
-    promise(not committed.pending_cancels, Promise.NOTHING_LEFT, "cancels are pending:", *committed.pending_cancels)
+    promise(not committed.pending_cancels, Promise.OUTLIVED, "cancels are pending:", *committed.pending_cancels)
     left = [f"{number}: {entry.command}" for number, entry in committed.outbox.items()]
     promise(not left, Promise.AGREE, "never confirmed:", *left)
 
@@ -40,7 +40,7 @@ def of_programs(
 def _agree(attempt: Attempt, runs: Sequence[Run]) -> None:
     done = attempt.ending is Ending.DONE
     statuses = [status for run in runs for status in run.statuses]
-    promise(not any(run.running for run in runs), Promise.NOTHING_LEFT, "the program of", attempt.id, "runs on")
+    promise(not any(run.running for run in runs), Promise.OUTLIVED, "the program of", attempt.id, "runs on")
     seen = attempt.started_at is not None
     promise(runs or not seen, Promise.AGREE, attempt.id, "is recorded as started, but did not start")
     well = len(runs) == 1 and not any(statuses)
@@ -63,7 +63,7 @@ def of_clusters(committed: Committed, world: World, left: Collection[str]) -> No
     `left`: clusters that have left the grid at some time, where others may be left too.
     """
     for cluster, name in left_in_queues(world):
-        promise(False, Promise.NOTHING_LEFT, name, "is left in the queue of", cluster)
+        promise(False, Promise.OUTLIVED, name, "is left in the queue of", cluster)
     attempts = [each for job in committed.jobs.values() for each in job.attempts if each is not None]
     last = {tag_of(world.instance, each.id) for each in (*attempts, *committed.launchers.values())}
     for cluster, tag in _directories(world):

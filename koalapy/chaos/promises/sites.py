@@ -49,10 +49,10 @@ class SitesWatch:
         for each in self._watches.values():
             each.check()
 
-    def heal(self) -> None:
-        """Check promises that hold in a healed world only."""
+    def check_without_faults(self) -> None:
+        """Check promises that hold only in a world without faults."""
         for each in self._watches.values():
-            each.heal()
+            each.check_without_faults()
 
     def quiescent(self) -> None:
         """Raises Violation if something is left, or the sites do not agree."""
@@ -214,7 +214,9 @@ class Leases:
         engine = self._sites.worlds[use.site].koalad.engine
         for sweep in [] if engine is None else engine.records.sweeps.values():
             out = sweep.out_on(use.cluster)
-            promise(not out, Promise.KEPT, "parameters", out, "of", sweep.id, "are on", use.cluster, "which is over")
+            promise(
+                not out, Promise.PARAMETERS, "parameters", out, "of", sweep.id, "are on", use.cluster, "which is over"
+            )
 
     def _of_pilot(self, site: str, job: JobId) -> list[Held]:
         found = self._sites.leases.uses
@@ -262,7 +264,7 @@ class Unsuited:
         lease = None if failed is None else lease_of_cluster(failed.cluster)
         if lease is None:
             return
-        promise(job.state is not JobState.FAILED, Promise.LEFT_OUT, job.id, "of", self._site, "failed on", failed)
+        promise(job.state is not JobState.FAILED, Promise.UNSUITED, job.id, "of", self._site, "failed on", failed)
         if job.outcome is Outcome.GIVE_BACK:
             known = frozenset([each.id for each in job.present])
             self._left_out.setdefault((job.id, lease[0]), (self._next.get(lease[0], 1), known))
@@ -270,13 +272,13 @@ class Unsuited:
     def _check_request(self, lease: BorrowedLease) -> None:
         found = None if lease.job is None else self._left_out.get((lease.job, lease.neighbour))
         again = found is not None and lease.number >= found[0]
-        promise(not again, Promise.LEFT_OUT, lease.neighbour, "is asked again by", self._site, "for", lease.job)
+        promise(not again, Promise.UNSUITED, lease.neighbour, "is asked again by", self._site, "for", lease.job)
 
     def _check_attempt(self, attempt: Attempt) -> None:
         lease = lease_of_cluster(attempt.cluster)
         found = None if lease is None else self._left_out.get((attempt.id.job, lease[0]))
         again = found is not None and attempt.id not in found[1] and attempt.request.cluster is None
-        promise(not again, Promise.LEFT_OUT, attempt.id, "of", self._site, "is on", attempt.cluster)
+        promise(not again, Promise.UNSUITED, attempt.id, "of", self._site, "is on", attempt.cluster)
 
 
 def _is_unsuited(attempt: Attempt, reason: Reason) -> bool:

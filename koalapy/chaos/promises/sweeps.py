@@ -71,4 +71,4 @@ class Sweeps:
             promise(len(kept) == len(set(kept)), Promise.RECORDED, "sweep", sweep.id, "keeps results twice")
             promise(Intervals.numbers(kept) == sweep.done, Promise.AGREE, "sweep", sweep.id, "keeps", len(kept))
         for each in self._log.tries:
-            promise(each.ended is not None, Promise.NOTHING_LEFT, "parameter", each.number, "of", each.sweep, "runs on")
+            promise(each.ended is not None, Promise.OUTLIVED, "parameter", each.number, "of", each.sweep, "runs on")

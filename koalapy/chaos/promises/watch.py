@@ -101,8 +101,8 @@ class Watch:
         if self._broken is not None:
             raise self._broken
 
-    def heal(self) -> None:
-        """Check promises that hold in a healed world only. Called repeatedly after healing."""
+    def check_without_faults(self) -> None:
+        """Check promises that hold only in a world without faults. Called repeatedly after the end of all faults."""
         self.ask(self._local_users.look)
         self.ask(self._contacts.look)
 
@@ -152,7 +152,7 @@ class Watch:
         self._handled = None
         self.ask(lambda: self._committed.recovered(snapshot))
 
-    def goes_on_with(self, engine: Engine) -> None:
+    def engine_replaced(self, engine: Engine) -> None:
         """Another engine decides from now on. The events of the former one are committed, and may be acknowledged."""
         self._engine, self._acknowledged = engine, 0
         if self._decided is not None:

@@ -1,8 +1,8 @@
 """DAS-2 with a batch of jobs, simulated to their end: the real koalad, KCMs and wrappers over simulated clusters.
 
-No faults are injected. Durations are those of the simulated world (`cluster/batch_parameters.py`, `koalad/uplink.py`,
-`cluster/wrapper.py`). OpenPBS, as on DAS-2, is polled every ten seconds; messages take 1 to 100 ms between koalad and a
-head node.
+No faults are injected. Durations are those of the simulated world (`cluster/batch_parameters.py`,
+`koalad/cluster_link.py`, `cluster/wrapper.py`). OpenPBS, as on DAS-2, is polled every ten seconds; messages take 1 to
+100 ms between koalad and a head node.
 """
 
 from collections.abc import Sequence

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from koalapy_adapters.connections.asking import Asker
 from koalapy_adapters.connections.command import CommandConnection
+from koalapy_adapters.connections.failover import FailoverConnection
 from koalapy_adapters.connections.local import LocalConnection
 from koalapy_adapters.connections.protocol import Connection
-from koalapy_adapters.connections.several import SeveralConnections
 
 from koalapy.common.extras import need_extra
 from koalapy.config.connect import Command, Docker, Leased, Pilot, Ssh
@@ -29,7 +29,7 @@ def connection_of(cluster: Cluster, asker: Asker | None = None) -> Connection:
     named = cluster.connection
     if isinstance(named, Ssh):
         ways = [_ssh(cluster, each, asker) for each in cluster.connections if isinstance(each, Ssh)]
-        return ways[0] if len(ways) == 1 else SeveralConnections(ways)
+        return ways[0] if len(ways) == 1 else FailoverConnection(ways)
     if isinstance(named, Docker):
         need_extra("docker", "A docker:// connection")
         from koalapy_adapters.connections.docker import DockerConnection

@@ -14,7 +14,7 @@ from koalapy_adapters.batch import allocation
 from koalapy_adapters.connections.protocol import Channel, Lines
 from koalapy_adapters.connections.shell import quote_path, through_login_shell, with_setup
 from koalapy_adapters.errors import ClusterError, TransientError
-from koalapy_adapters.isolation.terms import Terms
+from koalapy_adapters.isolation.options import Isolation
 from koalapy_adapters.layout import LEASE_SHARED
 
 from koalapy.model.attempt import Attempt
@@ -50,7 +50,7 @@ def surroundings(attempt: Attempt, terms: PilotTerms, now: Instant) -> str:
     ends = f"export KOALA_ALLOCATION_ENDS=$(($(date +%s) + {seconds})); "
     if terms.isolate is Isolate.NONE:
         return ends
-    variables = Terms(terms.isolate.value, list(terms.visible)).variables()
+    variables = Isolation(terms.isolate.value, list(terms.visible)).variables()
     return ends + "".join(f"export {name}={shlex.quote(value)}; " for name, value in variables.items())
 
 

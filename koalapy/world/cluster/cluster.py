@@ -89,7 +89,7 @@ class SimCluster:
         self.refusals = 0  # the number of next logins to refuse
         self.dead = False
         self._out_of_reach_until = Instant(0)
-        self.lies_until = Instant(0)  # until then koalad gets false messages in the name of its KCM
+        self.byzantine_until = Instant(0)  # until then koalad gets false messages in the name of its KCM
         self._mount = Mount(self.shared, "head", lambda: None, lambda: self.head.reachable)
 
     # ---- for koalad
@@ -212,7 +212,7 @@ class SimCluster:
 
     def mend(self) -> None:
         """All faults stop: what is broken works again, what hung is served."""
-        self._out_of_reach_until = self.lies_until = self._agenda.now
+        self._out_of_reach_until = self.byzantine_until = self._agenda.now
         self.refusals = 0
         self.environment.mend()
         self.head.mend()

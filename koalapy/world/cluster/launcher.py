@@ -57,7 +57,7 @@ class SimLauncher(SimAgent):
         self._machine: Machine | None = None
         self._slots: list[_Running | None] = [None] * self._sweep["slots"]
         self._queue: deque[int] = deque()
-        self._probation, self._stopping, self._is_connected = True, False, False
+        self._on_trial, self._stopping, self._is_connected = True, False, False
         self._rows: list[list[Any]] = []  # of its journal; so many of them are written
         self._safe = 0
         self._files = Mount(environment.shared, f"{node.name}.{start}", lambda: None, lambda: node.reachable)
@@ -171,8 +171,8 @@ class SimLauncher(SimAgent):
         began = [running.began for running in self._slots if running is not None]
         self._handle(e.Looked(len(began), len(self._queue), max(began, default=0)))
 
-    def _end_probation(self, command: e.EndProbation) -> None:
-        self._probation = False
+    def _end_trial(self, command: e.EndTrial) -> None:
+        self._on_trial = False
 
     def _write_journal(self, command: e.WriteJournal) -> None:
         for row in command.rows:
@@ -202,7 +202,7 @@ class SimLauncher(SimAgent):
         """By itself: a result, which is safe in the journal before the slot begins another."""
         now, status = self.node.clock(), running.behaviour.exit_status
         row = [running.number, status, journal.EXITED, self.node.name, slot, running.began, now, 0, 0, 0, 0]
-        loose = self._probation and status != 0 and now - running.began < AT_ONCE
+        loose = self._on_trial and status != 0 and now - running.began < AT_ONCE
         self._free(slot)
         if not loose:
             self._write(row)
@@ -260,7 +260,7 @@ _DOING: dict[type[Any], Callable[[SimLauncher, Any], None]] = {
     e.Queue: SimLauncher._put,
     e.TakeBack: SimLauncher._take_back,
     e.Look: SimLauncher._look,
-    e.EndProbation: SimLauncher._end_probation,
+    e.EndTrial: SimLauncher._end_trial,
     e.WriteJournal: SimLauncher._write_journal,
     e.StopSlots: SimLauncher._stop_slots,
     e.Leave: SimLauncher._leave,

@@ -31,8 +31,8 @@ from koalapy.model.lease import LeasedCluster
 from koalapy.model.pilot import Pilot
 from koalapy.model.settings import Settings
 from koalapy.model.units import MILLISECOND, SECOND, Duration
+from koalapy.world.koalad.cluster_link import SimClusterLink
 from koalapy.world.koalad.koalad_process import KoaladProcess
-from koalapy.world.koalad.uplink import Uplink
 
 _SOON, _AGAIN = Duration(10 * MILLISECOND), Duration(SECOND)  # from a hint to its change, and to another try
 
@@ -48,7 +48,7 @@ class Host(Protocol):
         """Return whether koalad takes a user's request now."""
         ...
 
-    def link(self, name: str) -> Uplink:
+    def link(self, name: str) -> SimClusterLink:
         """Return a new link to a cluster."""
         ...
 

@@ -29,12 +29,12 @@ from koalapy.scheduler.schedule import Policies
 from koalapy.sites.joining import leases_held
 from koalapy.store.contract import Store, StoreError, StoreFull
 from koalapy.world.agenda import Agenda
+from koalapy.world.koalad.cluster_link import Outside, SimClusterLink
 from koalapy.world.koalad.file_operations import Collecting
 from koalapy.world.koalad.grid_changes import SimGrid
 from koalapy.world.koalad.koalad_process import KoaladObserver, KoaladProcess
 from koalapy.world.koalad.notifications import Recipients
 from koalapy.world.koalad.site_link import Neighbourhood
-from koalapy.world.koalad.uplink import Outside, Uplink
 from koalapy.world.processes import CrashPoint
 from koalapy.world.random_streams import between, stream
 from koalapy.world.streams import StreamLog
@@ -68,7 +68,7 @@ class NoKoaladObserver:
 
     def started(self, snapshot: Snapshot, engine: Engine) -> None: ...
 
-    def goes_on_with(self, engine: Engine) -> None: ...
+    def engine_replaced(self, engine: Engine) -> None: ...
 
     def linked(self, cluster: str) -> None: ...
 
@@ -111,7 +111,7 @@ class Site:
     `examine` begins to carry out a hint on a lease, and returns at once.
     """
 
-    hood: Neighbourhood
+    neighbourhood: Neighbourhood
     way: Callable[[str], Outside]
     examine: Callable[[LeaseHint], None]
 
@@ -172,7 +172,7 @@ class SimKoalad:
         self.grid.read_files([*self._pilots_of(snapshot), *self._leases_of(snapshot)])
         engine = self._engine_of(snapshot)
         process = self.process = KoaladProcess(
-            self, self.store, engine, snapshot, self._renewed, None if self.site is None else self.site.hood
+            self, self.store, engine, snapshot, self._renewed, None if self.site is None else self.site.neighbourhood
         )
         self.observer.started(snapshot, engine)
         process.start({each.name: self.link(each.name) for each in engine.settings.clusters}, self._collect)
@@ -337,7 +337,7 @@ class SimKoalad:
             streams = process.links[each.cluster].streams
             process.enter(lambda: streams.open(log, tag, rank, rng))
 
-    def link(self, name: str) -> Uplink:
+    def link(self, name: str) -> SimClusterLink:
         """Return a new link of the present process to a cluster."""
         process = self.process
         assert process is not None
@@ -347,7 +347,7 @@ class SimKoalad:
             name=name, instance=instance, config=dict(outside.config()), grace=self._installed.settings.grace,
             timing=self._installed.timing,
         )  # fmt: skip
-        return Uplink(cluster, outside, process, stream(self._seed, f"link {name} {self.starts}"))
+        return SimClusterLink(cluster, outside, process, stream(self._seed, f"link {name} {self.starts}"))
 
     # ---- the output of jobs
 

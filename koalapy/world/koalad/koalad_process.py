@@ -32,11 +32,11 @@ from koalapy.model.records import Step
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.store.contract import Store
 from koalapy.world.agenda import Agenda, ScheduledCall
+from koalapy.world.koalad.cluster_link import SimClusterLink
 from koalapy.world.koalad.file_operations import Receiver
 from koalapy.world.koalad.matchmaker import compared
 from koalapy.world.koalad.notifications import NotificationObserver, Recipients, SimSender
 from koalapy.world.koalad.site_link import Neighbourhood, SimSiteLinks
-from koalapy.world.koalad.uplink import Uplink
 from koalapy.world.processes import CrashPoint, Process
 from koalapy.world.random_streams import between, stream
 
@@ -44,7 +44,7 @@ _BATCH = 500  # deliveries; a larger flood is handled in several commits
 _RETRY = Duration(SECOND)  # between tries to commit while the store is failing
 _CHANGED = Reason("settings_changed", "transient", "Its settings have changed.", "koalad connects anew.")
 _COMPARING = Duration(MILLISECOND), Duration(SECOND)  # from a comparison's question to its answer
-_IDLE_TURNS = 50  # wake-ups at one instant that change nothing: time alone makes a busy loop
+_IDLE_STEPS = 50  # wake-ups at one instant that change nothing: time alone makes a busy loop
 
 
 class KoaladObserver(Receiver, NotificationObserver, Protocol):
@@ -52,7 +52,7 @@ class KoaladObserver(Receiver, NotificationObserver, Protocol):
 
     def started(self, snapshot: Snapshot, engine: Engine) -> None: ...
 
-    def goes_on_with(self, engine: Engine) -> None:
+    def engine_replaced(self, engine: Engine) -> None:
         """This engine decides from now on, in place of the process's former one."""
         ...
 
@@ -132,7 +132,7 @@ class _ObservedRecorder:
         self._host = host
 
     def begin(self, engine: Engine) -> None:
-        self._host.observer.goes_on_with(engine)
+        self._host.observer.engine_replaced(engine)
         self._host.recorder.begin(engine)
 
     def handling(self, now: Instant, events: Sequence[Event]) -> None:
@@ -157,43 +157,43 @@ class KoaladProcess:
         engine: Engine,
         snapshot: Snapshot,
         renew: Callable[[], Engine],
-        hood: Neighbourhood | None = None,
+        neighbourhood: Neighbourhood | None = None,
     ) -> None:
-        """`renew` makes an engine of what the store holds, by the present settings. `hood`: of a site."""
+        """`renew` makes an engine of what the store holds, by the present settings. `neighbourhood`: of a site."""
         self.agenda = host.agenda
         self.os_process = Process(host.agenda, [host.crash_point])
         self.stuck = False  # the store is failing, so no batch is handled
-        self.links: dict[str, Uplink] = {}
+        self.links: dict[str, SimClusterLink] = {}
         self.inbox: list[Delivery] = []
         self.collecting: dict[int, CollectOutput] = {}
         self._host, self._store = host, store
         self._collect: Callable[[int, CollectOutput], None] = lambda number, command: None
         self._epochs = count(store.epoch * CONNECTS + 1)
         self._restore_check = RestoreCheck(store.epoch, store.next_number - 1)
-        self._turn: ScheduledCall | None = None  # the next turn of the driver's thread
+        self._next_step: ScheduledCall | None = None  # the next turn of the driver's thread
         self._sleep = SleepWatch(lambda: host.slept)
         self._sender = SimSender(
             host.recipients, lambda: host.observer, lambda job: store.work(job) is not None, host.now, self.deliver,
             self.after,
         )  # fmt: skip
-        self._idle_turns = 0
+        self._idle_steps = 0
         self._matchmaker_rng = stream(host.starts, "matchmaker")
         self.driver = Driver(
             engine, self, self, self, snapshot.outbox, store.next_number, renew=renew, quarantine=self._quarantine,
             recorder=_ObservedRecorder(host),
         )  # fmt: skip
         self.sites: SimSiteLinks | None = None
-        if hood is not None:
-            rng = stream(host.starts, f"sites of {hood.site}")
+        if neighbourhood is not None:
+            rng = stream(host.starts, f"sites of {neighbourhood.site}")
             last_number = store.next_number - 1
-            self.sites = SimSiteLinks(hood, snapshot.instance, store.epoch, last_number, self, rng)
+            self.sites = SimSiteLinks(neighbourhood, snapshot.instance, store.epoch, last_number, self, rng)
         self.os_process.on_death(self._died)
 
     @property
     def engine(self) -> Engine:
         return self.driver.engine
 
-    def start(self, links: dict[str, Uplink], collect: Callable[[int, CollectOutput], None]) -> None:
+    def start(self, links: dict[str, SimClusterLink], collect: Callable[[int, CollectOutput], None]) -> None:
         self.links, self._collect = links, collect
         self.enter(self._begin)
 
@@ -207,7 +207,7 @@ class KoaladProcess:
 
     # ---- clusters that join and leave, as in koalapy.runtime.links
 
-    def join(self, cluster: str, link: Uplink) -> None:
+    def join(self, cluster: str, link: SimClusterLink) -> None:
         """Connect to a cluster, once the engine has it."""
         self.links[cluster] = link
         self._host.observer.linked(cluster)
@@ -218,7 +218,7 @@ class KoaladProcess:
         if (link := self.links.pop(cluster, None)) is not None:
             link.close()
 
-    def renew(self, cluster: str, link: Uplink) -> None:
+    def renew(self, cluster: str, link: SimClusterLink) -> None:
         """Connect to a cluster anew. Its session ends before the next one begins."""
         self.leave(cluster)
         self.deliver(lost(cluster, _CHANGED))
@@ -245,9 +245,9 @@ class KoaladProcess:
     def after(self, delay: Duration, call: Callable[[], None]) -> ScheduledCall:
         """Call after this much time awake: timers stop while the host sleeps."""
         slept = self._host.slept
-        return self.os_process.after(delay, lambda: self._ring(slept, call))
+        return self.os_process.after(delay, lambda: self._call_when_awake(slept, call))
 
-    def _ring(self, slept: Duration, call: Callable[[], None]) -> None:
+    def _call_when_awake(self, slept: Duration, call: Callable[[], None]) -> None:
         if self._host.slept > slept:
             self.after(Duration(self._host.slept - slept), call)
         else:
@@ -265,23 +265,23 @@ class KoaladProcess:
     def wake(self, looks_after: Duration) -> None:
         """Wake with the host. The driver's thread checks the time after `looks_after`, or with the next delivery."""
         self.os_process.thaw()
-        self._turn_at(Instant(self.agenda.now + (0 if self.inbox else looks_after)))
+        self._step_at(Instant(self.agenda.now + (0 if self.inbox else looks_after)))
 
     def deliver(self, delivery: Delivery) -> None:
         """Queue a delivery for the driver's thread, in the order of arrival."""
         self.inbox.append(delivery)
         if not self.stuck and len(self.inbox) == 1:
-            self._turn_at(self.agenda.now)
+            self._step_at(self.agenda.now)
 
     # ---- the driver's thread
 
-    def _turn_at(self, when: Instant) -> None:
-        if self._turn is not None and self._turn.call is not None and self._turn.at == when:
+    def _step_at(self, when: Instant) -> None:
+        if self._next_step is not None and self._next_step.call is not None and self._next_step.at == when:
             return
-        self.agenda.cancel(self._turn)
-        self._turn = self.agenda.at(when, lambda: None if self._host.asleep else self.enter(self._take_turn))
+        self.agenda.cancel(self._next_step)
+        self._next_step = self.agenda.at(when, lambda: None if self._host.asleep else self.enter(self._step))
 
-    def _take_turn(self) -> None:
+    def _step(self) -> None:
         if self.stuck:
             self._try(self.driver.retry)
             return
@@ -299,7 +299,7 @@ class KoaladProcess:
             act()
         except KoalaError:
             self.stuck = True
-            self._turn_at(Instant(self.agenda.now + _RETRY))
+            self._step_at(Instant(self.agenda.now + _RETRY))
         else:
             self.stuck = False
             self._plan()
@@ -307,22 +307,22 @@ class KoaladProcess:
     def _plan(self) -> None:
         wakeup = self.driver.next_wakeup()
         if self.inbox:
-            self._turn_at(self.agenda.now)
+            self._step_at(self.agenda.now)
         elif wakeup is None:
-            self.agenda.cancel(self._turn)
-            self._idle_turns = 0
+            self.agenda.cancel(self._next_step)
+            self._idle_steps = 0
         else:
             ahead = wakeup - self.now()
-            self._idle_turns = self._idle_turns + 1 if ahead <= 0 else 0
-            if self._idle_turns > _IDLE_TURNS:
+            self._idle_steps = self._idle_steps + 1 if ahead <= 0 else 0
+            if self._idle_steps > _IDLE_STEPS:
                 raise AssertionError(f"koalad is woken again and again for {wakeup}, and does nothing")
-            self._turn_at(Instant(self.agenda.now + max(ahead, MILLISECOND)))
+            self._step_at(Instant(self.agenda.now + max(ahead, MILLISECOND)))
 
     # ---- its store
 
     def commit(self, change: Change) -> None:
         self._host.may_commit()
-        self._idle_turns = 0
+        self._idle_steps = 0
         self.os_process.step()
         self._store.commit(change)
         self._host.observer.committed(change, self._store)
@@ -401,7 +401,7 @@ class KoaladProcess:
 
     def _died(self) -> None:
         """Close all links. Messages sent before may still arrive, unless they are lost with the host's connections."""
-        self.agenda.cancel(self._turn)
+        self.agenda.cancel(self._next_step)
         self._store.close()
         if self.sites is not None:
             self.sites.lose()

@@ -49,7 +49,7 @@ class Neighbourhood:
     lost: Callable[[], None]
 
 
-class Around(Protocol):
+class SiteLinkHost(Protocol):
     """The services of a process of koalad for its links to sites. No call is made once it is dead."""
 
     agenda: Agenda
@@ -79,43 +79,49 @@ class SimSiteLinks:
     """The links of one process of koalad to all neighbours, as `koalapy.runtime.sites.links` has them."""
 
     def __init__(
-        self, hood: Neighbourhood, instance: InstanceId, store_epoch: int, last_number: int, around: Around, rng: Random
+        self,
+        neighbourhood: Neighbourhood,
+        instance: InstanceId,
+        store_epoch: int,
+        last_number: int,
+        host: SiteLinkHost,
+        rng: Random,
     ) -> None:
-        self._hood, self._instance, self._around = hood, instance, around
+        self._neighbourhood, self._instance, self._host = neighbourhood, instance, host
         self._epochs = count(store_epoch * CONNECTS + 1)
         self.links = {
-            name: SimSiteLink(name, self, Outgoing(last_number), around, rng, name in hood.dials)
-            for name in hood.relations
+            name: SimSiteLink(name, self, Outgoing(last_number), host, rng, name in neighbourhood.dials)
+            for name in neighbourhood.relations
         }
 
     def start(self) -> None:
         """Join the neighbours, and connect to them. Those that are recorded, and none any more, leave."""
-        left = [name for name in self._around.engine.core.neighbours.records if name not in self.links]
-        self._around.deliver(Delivery(events=tuple(NeighbourLeft(neighbour=name) for name in left)))
-        for name, relation in self._hood.relations.items():
-            self._around.deliver(Delivery(events=(NeighbourJoined(neighbour=name, relation=relation),)))
+        left = [name for name in self._host.engine.core.neighbours.records if name not in self.links]
+        self._host.deliver(Delivery(events=tuple(NeighbourLeft(neighbour=name) for name in left)))
+        for name, relation in self._neighbourhood.relations.items():
+            self._host.deliver(Delivery(events=(NeighbourJoined(neighbour=name, relation=relation),)))
             self.links[name].start()
 
     def arrived(self, neighbour: str, end: End) -> None:
         """Take a connection that a neighbour has made."""
-        self.links[neighbour].arrived(end, kept=neighbour < self._hood.site)
+        self.links[neighbour].arrived(end, kept=neighbour < self._neighbourhood.site)
 
     def opening(self, neighbour: str) -> SiteOpening | None:
         """Return the facts for a session; None before the neighbour was noted, or while that is uncertain."""
-        record = self._around.engine.core.neighbours.records.get(neighbour)
-        if record is None or not self._around.answers:
+        record = self._host.engine.core.neighbours.records.get(neighbour)
+        if record is None or not self._host.answers:
             return None
         return SiteOpening(
-            site=self._hood.site, instance=self._instance, version=koalapy.__version__, epoch=next(self._epochs),
-            received_from=record.instance, received=record.received,
+            site=self._neighbourhood.site, instance=self._instance, version=koalapy.__version__,
+            epoch=next(self._epochs), received_from=record.instance, received=record.received,
         )  # fmt: skip
 
     def connect(self, neighbour: str) -> End | None:
-        return self._hood.connect(neighbour)
+        return self._neighbourhood.connect(neighbour)
 
     def lost(self) -> None:
         """Note that a session was lost."""
-        self._hood.lost()
+        self._neighbourhood.lost()
 
     # ---- for the driver
 
@@ -136,17 +142,17 @@ class SimSiteLinks:
         """End with koalad: its connections are closed."""
         for link in self.links.values():
             link.lose()
-        self._hood.lost()
+        self._neighbourhood.lost()
 
 
 class SimSiteLink:
     """The link to one neighbour, over all sessions of one process of koalad."""
 
     def __init__(
-        self, name: str, links: SimSiteLinks, outgoing: Outgoing, around: Around, rng: Random, dials: bool
+        self, name: str, links: SimSiteLinks, outgoing: Outgoing, host: SiteLinkHost, rng: Random, dials: bool
     ) -> None:
         self.name = name
-        self._links, self._outgoing, self._around, self._rng = links, outgoing, around, rng
+        self._links, self._outgoing, self._host, self._rng = links, outgoing, host, rng
         self._machine: SessionMachine[NeighbourConversation] = SessionMachine(
             name, SITE_TIMING, rng.uniform, dials=dials
         )
@@ -187,7 +193,7 @@ class SimSiteLink:
         for command in commands:
             match command:
                 case Dial():
-                    self._around.after(between(self._rng, *_CONNECT), self._dial)
+                    self._host.after(between(self._rng, *_CONNECT), self._dial)
                 case Send():
                     if self._end is not None:
                         self._end.send(site_to_json(command.message))
@@ -200,23 +206,23 @@ class SimSiteLink:
                 case Decline():
                     self._offers.pop(id(command.conversation)).close()
                 case Lost():
-                    self._around.deliver(neighbour_lost(self.name, command.reason))
+                    self._host.deliver(neighbour_lost(self.name, command.reason))
                     self._links.lost()
                 case Deliver():
-                    self._around.deliver(command.delivery)
+                    self._host.deliver(command.delivery)
                 case Report():
                     if command.status.state == "connected":
-                        self._around.reach_leases()
+                        self._host.reach_leases()
                 case _:
                     raise AssertionError(f"a link between sites has no {command}")
         self._plan()
 
     def _plan(self) -> None:
-        self._around.agenda.cancel(self._timer)
+        self._host.agenda.cancel(self._timer)
         wakeup = self._machine.next_wakeup()
         if wakeup is not None:
             delay = Duration(max(0, wakeup - self._now))
-            self._timer = self._around.after(delay, lambda: self._perform(self._machine.wake(self._now)))
+            self._timer = self._host.after(delay, lambda: self._perform(self._machine.wake(self._now)))
 
     # ---- connections
 
@@ -239,7 +245,7 @@ class SimSiteLink:
 
     def arrived(self, end: End, kept: bool) -> None:
         """Take a connection that the neighbour has made; its hello comes first. `kept`: see SessionMachine.offered."""
-        end.on_message = lambda message: self._around.enter(lambda: self._greeted(end, message, kept))
+        end.on_message = lambda message: self._host.enter(lambda: self._greeted(end, message, kept))
 
     def _greeted(self, end: End, message: Json, kept: bool) -> None:
         opening = self._links.opening(self.name)
@@ -253,8 +259,8 @@ class SimSiteLink:
 
     def _conversation(self, end: End, opening: SiteOpening) -> NeighbourConversation:
         conversation = NeighbourConversation(self.name, opening, self._outgoing)
-        end.on_message = lambda message: self._around.enter(lambda: self._received(conversation, message))
-        end.on_closed = lambda: self._around.enter(lambda: self._closed(conversation))
+        end.on_message = lambda message: self._host.enter(lambda: self._received(conversation, message))
+        end.on_closed = lambda: self._host.enter(lambda: self._closed(conversation))
         return conversation
 
     def _received(self, conversation: NeighbourConversation, json: Json) -> None:
@@ -272,4 +278,4 @@ class SimSiteLink:
 
     @property
     def _now(self) -> Instant:
-        return self._around.now()
+        return self._host.now()

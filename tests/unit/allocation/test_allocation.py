@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koalapy_adapters.allocation import client, first_process, jobs, journal, requests, script, surroundings
+from koalapy_adapters.allocation import client, first_process, jobs, journal, outer_job, requests, script
 from koalapy_adapters.batch import allocation, slurm_launch
 from koalapy_adapters.batch.protocol import BatchJob, BatchSettings, Host
 from koalapy_adapters.errors import ClusterError, RequestError, Result, TransientError, UnreadableError
@@ -159,16 +159,16 @@ def test_ended_jobs_are_forgotten_after_a_while_and_ids_go_on() -> None:
     ],
 )
 def test_the_batch_job_is_found_by_its_variables(variables: dict[str, str], name: str) -> None:
-    assert surroundings.find(variables).name == name
+    assert outer_job.find(variables).name == name
 
 
 def test_outside_a_batch_job_there_is_no_allocation() -> None:
     with pytest.raises(ClusterError, match="does not run in a batch job"):
-        surroundings.find({"HOME": "/root"})
+        outer_job.find({"HOME": "/root"})
 
 
-def examined(environment: dict[str, str], result: Result) -> surroundings.Outer:
-    return surroundings.examine(environment, lambda path: Path(path).read_text(), lambda argv: result)
+def examined(environment: dict[str, str], result: Result) -> outer_job.Outer:
+    return outer_job.examine(environment, lambda path: Path(path).read_text(), lambda argv: result)
 
 
 def test_slurm_shows_the_nodes_and_the_end_even_to_a_step_of_one_node() -> None:
@@ -206,18 +206,18 @@ def test_grid_engine_names_its_nodes_in_a_file(tmp_path: Path) -> None:
 
 
 def test_the_variables_of_the_batch_job_around_do_not_count_inside() -> None:
-    around = {"SLURM_JOB_ID": "1", "JOB_ID": "1", "HOSTNAME": "n1", "CUDA_VISIBLE_DEVICES": "0"}
-    inside = dict(around, KOALA_ALLOCATION_JOB="1@/d", KOALA_ALLOCATION_HOSTS="n1:1")
+    outer_env = {"SLURM_JOB_ID": "1", "JOB_ID": "1", "HOSTNAME": "n1", "CUDA_VISIBLE_DEVICES": "0"}
+    inside = dict(outer_env, KOALA_ALLOCATION_JOB="1@/d", KOALA_ALLOCATION_HOSTS="n1:1")
     assert set(node_identity.of_batch(inside)) == set(inside) - {"SLURM_JOB_ID", "JOB_ID"}
 
 
 def test_node_agents_are_launched_by_the_batch_system_around() -> None:
-    around = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_CPUS_PER_NODE": "4(x2)", "SLURM_JOB_ID": "7"}
+    outer_env = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_CPUS_PER_NODE": "4(x2)", "SLURM_JOB_ID": "7"}
     inside = {
         "KOALA_ALLOCATION_JOB": "3@/q",
         "KOALA_ALLOCATION_HOSTS": "n1:4,n2:2",
         "KOALA_ALLOCATION_BATCH": "slurm",
-        "KOALA_ALLOCATION_AROUND": json.dumps(around),
+        "KOALA_ALLOCATION_OUTER": json.dumps(outer_env),
     }
     assert allocation.hosts(inside, lambda path: "") == [Host("n1", 4), Host("n2", 2)]
     (launch,) = allocation.launch(inside, ["n2"], ["python3", "x.pyz", "agent", "n2"])

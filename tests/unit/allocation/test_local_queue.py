@@ -324,7 +324,7 @@ import os
 import sys
 
 sys.path.insert(0, sys.argv[1])
-from koalapy_adapters.allocation import jobs, keepers, surroundings
+from koalapy_adapters.allocation import jobs, keepers, outer_job
 
 place, outer = sys.argv[2], surroundings.own_machine(1)
 queue = jobs.Queue({outer.hosts[0].name: 1}, None)

@@ -70,7 +70,7 @@ clusters:
     queue: all.q
     account: 007
     qos: no
-    isolation: {means: bwrap, visible: [/opt, /sw/modules]}
+    isolation: {method: bwrap, visible: [/opt, /sw/modules]}
     reservation: r1
     constraint: "[rack1|rack2]&gpu"
     parallel_environment: mpi

@@ -15,7 +15,7 @@ from typing import Any
 import connection_ends as ends
 import pytest
 from koalapy_adapters.connections import dialling, ssh_route
-from koalapy_adapters.connections.several import SeveralConnections
+from koalapy_adapters.connections.failover import FailoverConnection
 from koalapy_adapters.connections.ssh import SshConnection
 from koalapy_adapters.connections.ssh_config import Resolved, resolve, split_jump
 from koalapy_adapters.connections.ssh_hostkeys import HostKey, known_keys, names_of
@@ -293,7 +293,7 @@ def test_a_name_of_several_addresses(sshd: Any, tmp_path: Path, monkeypatch: pyt
 
 def test_head_nodes_that_stand_in_for_each_other(sshd: Any, gate: Any, tmp_path: Path) -> None:
     down = ssh_to(sshd, port=server.free_port())
-    several = SeveralConnections([down, ssh_to(gate)])
+    several = FailoverConnection([down, ssh_to(gate)])
     assert several.where == down.where
     assert lets_in(several, tmp_path)
     assert several.where == ssh_to(gate).where, "the one that worked is the first one from now on"
@@ -308,7 +308,7 @@ def test_head_nodes_that_stand_in_for_each_other(sshd: Any, gate: Any, tmp_path:
 
 def test_a_wrong_host_key_is_not_passed_over(sshd: Any, gate: Any, tmp_path: Path) -> None:
     wrong = sshd.write_known_hosts("other", [gate.host_keys[0]])
-    error = error_of(SeveralConnections([ssh_to(sshd, known_hosts=str(wrong)), ssh_to(gate)]), tmp_path)
+    error = error_of(FailoverConnection([ssh_to(sshd, known_hosts=str(wrong)), ssh_to(gate)]), tmp_path)
     assert error.code == "wrong_host_key"
 
 

@@ -293,7 +293,7 @@ def test_how_a_cluster_that_is_lent_isolates_programs(
 def test_nodes_that_cannot_isolate_are_a_failure_with_the_reason_of_each_means() -> None:
     refused = {"bwrap": "bwrap is not installed", "unshare": "no user namespace can be made (Operation not permitted)"}
     with pytest.raises(Trouble) as trouble:
-        judge_isolation(json.dumps({"node": "n7", "means": [], "refused": refused}).encode())
+        judge_isolation(json.dumps({"node": "n7", "methods": [], "refused": refused}).encode())
     assert trouble.value.reason.message == "n7 cannot isolate programs, so that nothing of this cluster is lent."
     assert "unshare: no user namespace" in trouble.value.reason.words
     with pytest.raises(ClusterError, match="no answer"):

@@ -35,7 +35,7 @@ class Game:
         self.said: list[Any] = []
         self.journal: list[int] = []
         self.stopped: int | None = None
-        self.probation, self.left = True, False
+        self.on_trial, self.left = True, False
 
     def apply(self, event: Any) -> list[Any]:
         """Return the machine's answer to the event."""
@@ -59,7 +59,7 @@ class Game:
             self.queue.remove(number)
         rows = [row(number, self.now, took, status) for number in numbers]
         self.now += took
-        loose = rows if self.probation and status and took < SECOND else []
+        loose = rows if self.on_trial and status and took < SECOND else []
         if not loose:
             self.journal += numbers
         return self.apply(e.Finished([] if loose else rows, loose))
@@ -76,8 +76,8 @@ class Game:
                 said += self.apply(e.TakenBack(taken))
             elif isinstance(command, e.WriteJournal):
                 self.journal += [each[0] for each in command.rows]
-            elif isinstance(command, e.EndProbation):
-                self.probation = False
+            elif isinstance(command, e.EndTrial):
+                self.on_trial = False
             elif isinstance(command, e.StopSlots):
                 self.stopped = command.grace
             elif isinstance(command, e.Leave):

@@ -28,7 +28,7 @@ def pilot(request: pytest.FixtureRequest) -> Iterator[tuple[Any, str]]:
     with tempfile.TemporaryDirectory(prefix="kl", dir="/var/tmp") as root:
         place = Path(root)
         (place / "secret").write_text(SECRET)
-        isolation = {"means": request.param}
+        isolation = {"method": request.param}
         clusters = {"delft": SHORT | {"shared": str(place / "delft"), "isolation": isolation}}
         koala = live.Koala(place, clusters, queue_after="1h")
         assert koala("up", LENDER_TOKEN="x").status == 0

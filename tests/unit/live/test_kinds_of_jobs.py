@@ -97,7 +97,7 @@ def grid() -> Iterator[Any]:
         short = {"batch": "local", "connect": "local:", "poll": "200ms", "max_age": "1m", "slots": 8}
         clusters = {
             "delft": short | {"shared": str(place / "delft")},
-            "leiden": short | {"shared": str(place / "leiden"), "isolation": {"means": "auto"}},
+            "leiden": short | {"shared": str(place / "leiden"), "isolation": {"method": "auto"}},
         }
         koala = live.Koala(place, clusters)
         assert koala("up").status == 0

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from koalapy_adapters.host import json_lines
-from koalapy_adapters.isolation.terms import Terms
+from koalapy_adapters.isolation.options import Isolation
 from koalapy_adapters.messages.streams import OpenStream
 from koalapy_adapters.streams import frame_to_json
 
@@ -24,7 +24,7 @@ class Agent:
 
     def __init__(self, place: Path, isolation: str) -> None:
         self._place = place
-        environment = os.environ | Terms(isolation).variables() | {"TMPDIR": str(place)}
+        environment = os.environ | Isolation(isolation).variables() | {"TMPDIR": str(place)}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "koalapy_adapters", "agent", os.uname().nodename],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,

@@ -21,7 +21,7 @@ from koalapy_adapters import clock, layout
 from koalapy_adapters.frames import Chunk
 from koalapy_adapters.host import descendants, json_lines, private_dir, signals
 from koalapy_adapters.host.event_loop import dispatch_ready
-from koalapy_adapters.isolation import terms
+from koalapy_adapters.isolation import options
 from koalapy_adapters.wrapper.agent import agent_guard
 from koalapy_adapters.wrapper.agent.remote_starts import RemoteStarts
 from koalapy_adapters.wrapper.agent.suspension import Suspension
@@ -61,7 +61,7 @@ class Agent:
     def __init__(self, index: int, commands: int, answers: int, directory: str) -> None:
         self._index = index
         self._directory = directory
-        self._isolation = terms.asked(os.environ)
+        self._isolation = options.asked(os.environ)
         self._commands = commands
         self._selector = selectors.DefaultSelector()
         self._out = json_lines.Writer(answers, self._selector)
@@ -191,13 +191,13 @@ class Agent:
         self._send("ready", sources=node_identity.sources(message["relay"]))
 
     def _isolate(self, plan: Plan, files: List[List[int]], message: Json) -> None:
-        """Prepare the program inside walls. Raises OSError."""
+        """Prepare the program in its sandbox. Raises OSError."""
         # Imported late: few programs are isolated.
-        from koalapy_adapters.isolation import walls
+        from koalapy_adapters.isolation import sandbox
         from koalapy_adapters.wrapper.program.isolated import Isolated
 
         assert self._isolation is not None
-        built = walls.build(self._isolation, message["attempt"], self._directory, message["own"])
+        built = sandbox.build(self._isolation, message["attempt"], self._directory, message["own"])
         self._isolated = Isolated(built, plan, files)
 
     def _release(self, first_rank: int, size: int, hosts: str) -> None:
@@ -368,7 +368,7 @@ class Agent:
 
         if self._streams is None:
             self._streams = NodeStreams(
-                self._selector, send, self._attach, self._isolation is None, {private_dir.AROUND: self._directory}
+                self._selector, send, self._attach, self._isolation is None, {private_dir.VARIABLE: self._directory}
             )
         frame = frame_of_json(message)
         if self._sweeping and isinstance(frame, OpenStream) and frame.command and not self._streams.has(frame.stream):

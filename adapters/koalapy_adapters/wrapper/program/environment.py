@@ -12,7 +12,7 @@ from koalapy_adapters.host import descendants, node_identity
 from koalapy_adapters.host.spawn import decoded, encoded, spawn
 
 if TYPE_CHECKING:
-    from koalapy_adapters.isolation.walls import Walls
+    from koalapy_adapters.isolation.sandbox import Sandbox
 
 _BOURNE = ("sh", "bash", "dash", "ksh", "ksh93", "mksh", "zsh", "ash")
 _C_SHELLS = ("csh", "tcsh")
@@ -42,8 +42,8 @@ class Shell(NamedTuple):
 class Capture:
     """The login shell at work. Read its two descriptors as they become readable, and `finish` when it has ended."""
 
-    def __init__(self, setup: List[str], work: str, private: str, built: Optional["Walls"] = None) -> None:
-        """Start it in the directory `work`, inside walls if there are any. Raises OSError if it cannot be started."""
+    def __init__(self, setup: List[str], work: str, private: str, built: Optional["Sandbox"] = None) -> None:
+        """Start it in the directory `work`, in the sandbox if there is one. Raises OSError if it cannot be started."""
         self.environment, environment = os.pipe()
         self.words, words = os.pipe()
         os.set_blocking(self.environment, False)
@@ -165,7 +165,7 @@ def _base() -> Dict[str, str]:
     return base
 
 
-def _isolated_base(built: "Walls") -> Dict[str, str]:
+def _isolated_base(built: "Sandbox") -> Dict[str, str]:
     return dict(built.variables(), **built.inside(node_identity.of_batch(os.environ)))
 
 

@@ -8,7 +8,7 @@ from koalapy_adapters import clock
 from koalapy_adapters.host import json_lines, signals
 from koalapy_adapters.host.spawn import spawn
 from koalapy_adapters.host.start_program import os_error
-from koalapy_adapters.isolation.walls import Walls
+from koalapy_adapters.isolation.sandbox import Sandbox
 from koalapy_adapters.wrapper.program.processes import Plan, Started
 
 Json = Dict[str, Any]
@@ -25,21 +25,21 @@ class Ended(NamedTuple):
 class Isolated:
     """The program on this node, from its preparation on. `answers` is readable when there is something to `read`."""
 
-    def __init__(self, walls: Walls, plan: Plan, files: Sequence[Sequence[int]]) -> None:
+    def __init__(self, sandbox: Sandbox, plan: Plan, files: Sequence[Sequence[int]]) -> None:
         """Raises OSError if nothing can be prepared."""
-        self._walls = walls
+        self._sandbox = sandbox
         self._reader = json_lines.LineReader()
         self._unread: List[Json] = []
         self.left: List[int] = []  # the processes that run, by their rank on this node
         reading, self._commands = os.pipe()
         self.answers, writing = os.pipe()
         passed = {each: each for pair in files for each in pair}
-        argv, standard = walls.argv([*walls.own, "inside"]), [reading, writing, 2]
+        argv, standard = sandbox.argv([*sandbox.own, "inside"]), [reading, writing, 2]
         # The signals with which a batch system ends a job reach the program by way of the agent, which gives it time.
-        spawn(argv, walls.variables(), standard, "/", more=passed, ignored=tuple(signals.STOPPING))
+        spawn(argv, sandbox.variables(), standard, "/", more=passed, ignored=tuple(signals.STOPPING))
         os.close(reading)
         os.close(writing)
-        plan = plan._replace(environment=walls.inside(plan.environment))
+        plan = plan._replace(environment=sandbox.inside(plan.environment))
         self._order(do="prepare", plan=list(plan), files=[list(pair) for pair in files])
         self._await("ready")
 
@@ -48,7 +48,7 @@ class Isolated:
 
         Call `read` afterwards: some may have ended.
         """
-        self._walls.write_hosts(hosts)
+        self._sandbox.write_hosts(hosts)
         self._order(do="start", first_rank=first_rank, size=size)
         message = self._await("started")
         self.left = message["locals"]
@@ -85,7 +85,7 @@ class Isolated:
         while not self._unread and self.answers >= 0:
             self._unread = self._read()
         if not self._unread:
-            raise OSError("the isolation by %s failed; look at batch.out" % self._walls.terms.means)
+            raise OSError("the isolation by %s failed; look at batch.out" % self._sandbox.options.method)
         message = self._unread.pop(0)
         if message["event"] != awaited:
             raise OSError(message["why"])

@@ -4,23 +4,23 @@ import os
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
 
 from koalapy_adapters import layout
-from koalapy_adapters.isolation import terms
+from koalapy_adapters.isolation import options
 from koalapy_adapters.wrapper.program.environment import Capture, kept_login
 
 if TYPE_CHECKING:
-    from koalapy_adapters.isolation.walls import Walls
+    from koalapy_adapters.isolation.sandbox import Sandbox
 
 
 class Workdir(NamedTuple):
     """The login shell at work, or the environment that it would make, or why there is neither.
 
-    `walls`: set if the program is isolated.
+    `sandbox`: set if the program is isolated.
     """
 
     capture: Optional[Capture]
     environment: Optional[Dict[str, str]]
     error: Optional[OSError]
-    walls: Optional["Walls"] = None
+    sandbox: Optional["Sandbox"] = None
 
 
 def prepare(directory: str, component: Dict[str, Any], private: str) -> Workdir:
@@ -30,11 +30,11 @@ def prepare(directory: str, component: Dict[str, Any], private: str) -> Workdir:
             os.makedirs(layout.inside(directory, name), mode=0o700, exist_ok=True)
         setup, work = component["program"]["setup"], layout.inside(directory, "work")
         _write_rendezvous(layout.inside(directory, "rendezvous"), component["command"])
-        isolation = terms.asked(os.environ)
+        isolation = options.asked(os.environ)
         if isolation is not None:
-            from koalapy_adapters.isolation import walls  # late: few programs are isolated
+            from koalapy_adapters.isolation import sandbox  # late: few programs are isolated
 
-            built = walls.build(isolation, directory, private, component["command"])
+            built = sandbox.build(isolation, directory, private, component["command"])
             return Workdir(Capture(setup, work, private, built), None, None, built)
         environment = kept_login(setup, work)
         capture = Capture(setup, work, private) if environment is None else None

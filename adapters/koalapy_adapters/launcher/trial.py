@@ -1,11 +1,11 @@
-"""The probation of a node: if a Launcher's first parameters all fail at once, their failures are no results yet."""
+"""The trial of a node: if a Launcher's first parameters all fail at once, their failures are no results yet."""
 
 from typing import Container, List
 
 from koalapy_adapters.launcher.events import NUMBER, Row
 
 
-class Probation:
+class Trial:
     """`on`: no parameter has done better yet, nor has koalad blamed the program. `suspected`: the node is suspected."""
 
     def __init__(self, most: int) -> None:
@@ -37,7 +37,7 @@ class Probation:
         return self.suspected and not before
 
     def clear(self) -> bool:
-        """End the probation: the node is not to blame. Returns whether the probation was on."""
+        """End the trial: the node is not to blame. Returns whether the trial was on."""
         before, self.on, self.suspected = self.on, False, False
         return before
 

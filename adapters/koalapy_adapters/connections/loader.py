@@ -16,7 +16,7 @@ import stat
 import sys
 import time
 
-MARKER = "koalapy-landing-1"
+MARKER = "koalapy-loader-1"
 OLDEST = (3, 6)
 UNUSED_S = 7 * 86400
 MAX_LINE = 65536

@@ -1,4 +1,4 @@
-"""The walls around the programs of one attempt on one node: the view, the means, and an environment without secrets."""
+"""The sandbox of the programs of one attempt on one node: the view, the method, an environment without secrets."""
 
 import grp
 import os
@@ -6,25 +6,25 @@ import pwd
 from typing import Dict, List, NamedTuple, Sequence
 
 from koalapy_adapters.host.node_identity import ALLOCATION_JOB
-from koalapy_adapters.isolation import means, view
-from koalapy_adapters.isolation.terms import Terms
+from koalapy_adapters.isolation import start_command, view
+from koalapy_adapters.isolation.options import Isolation
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _OF_ALLOCATION = "KOALA_ALLOCATION_"
 _KEPT = (ALLOCATION_JOB, "KOALA_ALLOCATION_HOSTS")
 
 
-class Walls(NamedTuple):
-    """How the programs of one attempt are isolated on this node. `terms.means` is one of terms.MEANS."""
+class Sandbox(NamedTuple):
+    """How the programs of one attempt are isolated on this node. `options.method` is one of METHODS."""
 
-    terms: Terms
+    options: Isolation
     place: view.Place
     own: List[str]  # starts the pushed file
 
     def argv(self, command: List[str]) -> List[str]:
         """Return the command that starts `command` in the attempt's working directory, isolated."""
         mounts = view.mounts(self.place, view.this_node())
-        return means.argv(self.terms.means, mounts, self.place.work, self.own, command)
+        return start_command.argv(self.options.method, mounts, self.place.work, self.own, command)
 
     def write_hosts(self, text: str) -> None:
         """Write the file KOALA_HOSTS of the program. Raises OSError."""
@@ -49,13 +49,13 @@ class Walls(NamedTuple):
         return dict(kept, TMPDIR="/tmp", KOALA_HOSTS=self.place.hosts)
 
 
-def build(terms: Terms, attempt: str, private: str, own: Sequence[str]) -> Walls:
+def build(options: Isolation, attempt: str, private: str, own: Sequence[str]) -> Sandbox:
     """Prepare the private directory for the isolation of an attempt. Raises OSError. `own`: starts the pushed file."""
     work = os.path.join(attempt, "work")
-    place = view.Place(work, private, os.path.abspath(own[-1]), terms.visible)
+    place = view.Place(work, private, os.path.abspath(own[-1]), options.visible)
     os.makedirs(place.temporary, mode=0o700, exist_ok=True)
     _write_accounts(private, work)
-    return Walls(terms, place, list(own))
+    return Sandbox(options, place, list(own))
 
 
 def _write_accounts(private: str, home: str) -> None:

@@ -1,22 +1,22 @@
 """The command that starts another one in a view. It is pure: the same values give the same command.
 
-All means make new user, mount, process and IPC namespaces; the user stays the same (user_namespaces(7)). The command is
-process 1 inside, which no process inside can end. With it the kernel ends all others (pid_namespaces(7)). It ends with
-its parent, and nothing inside gains privileges.
+All methods make new user, mount, process and IPC namespaces; the user stays the same (user_namespaces(7)). The command
+is process 1 inside, which no process inside can end. With it the kernel ends all others (pid_namespaces(7)). It ends
+with its parent, and nothing inside gains privileges.
 """
 
 import json
 from typing import Callable, Dict, List, Sequence
 
 from koalapy_adapters.isolation import view
-from koalapy_adapters.isolation.terms import BWRAP, UNSHARE
+from koalapy_adapters.isolation.options import BWRAP, UNSHARE
 
 Argv = List[str]
 
 
-def argv(means: str, mounts: Sequence[view.Mount], work: str, own: Argv, command: Argv) -> Argv:
+def argv(method: str, mounts: Sequence[view.Mount], work: str, own: Argv, command: Argv) -> Argv:
     """Return the command that starts `command` in the directory `work` of this view. `own` starts the pushed file."""
-    return _MEANS[means](mounts, work, own, command)
+    return _METHODS[method](mounts, work, own, command)
 
 
 def _bwrap(mounts: Sequence[view.Mount], work: str, own: Argv, command: Argv) -> Argv:
@@ -43,4 +43,4 @@ _BWRAP: Dict[str, Callable[[view.Mount], Argv]] = {
     view.PROC: lambda each: ["--proc", each.target],
     view.DEV: lambda each: ["--dev", each.target],
 }
-_MEANS: Dict[str, Callable[[Sequence[view.Mount], str, Argv, Argv], Argv]] = {BWRAP: _bwrap, UNSHARE: _unshare}
+_METHODS: Dict[str, Callable[[Sequence[view.Mount], str, Argv, Argv], Argv]] = {BWRAP: _bwrap, UNSHARE: _unshare}

@@ -66,7 +66,7 @@ class Outside(Protocol):
         ...
 
 
-class Around(Protocol):
+class ClusterLinkHost(Protocol):
     """The services of koalad for its uplinks. A call entered in `after` is not made once koalad is dead."""
 
     agenda: Agenda
@@ -94,17 +94,17 @@ class Around(Protocol):
         ...
 
 
-class Uplink:
+class SimClusterLink:
     """The link to one cluster. Commands without a session are dropped: the driver sends them again later."""
 
-    def __init__(self, cluster: Cluster, outside: Outside, around: Around, rng: Random) -> None:
+    def __init__(self, cluster: Cluster, outside: Outside, host: ClusterLinkHost, rng: Random) -> None:
         self.pipe: Pipe | None = None
-        self._cluster, self._outside, self._around, self._rng = cluster, outside, around, rng
+        self._cluster, self._outside, self._host, self._rng = cluster, outside, host, rng
         self._machine: SessionMachine[KcmConversation] = SessionMachine(cluster.name, cluster.timing, rng.uniform)
         self._requests = count(_FIRST_REQUEST)
         self._asked: dict[int, Answered] = {}
         self._timer: ScheduledCall | None = None
-        self.streams = SimStreams(around.now, around.after, self._send_frame)
+        self.streams = SimStreams(host.now, host.after, self._send_frame)
 
     @property
     def connected(self) -> bool:
@@ -159,7 +159,7 @@ class Uplink:
         for command in commands:
             match command:
                 case Dial():
-                    self._around.after(between(self._rng, *_LOGIN), self._log_in)
+                    self._host.after(between(self._rng, *_LOGIN), self._log_in)
                 case Send():
                     if self.pipe is not None:
                         self.pipe.near.send(to_json(command.message))
@@ -167,13 +167,13 @@ class Uplink:
                     self._close()
                 case Probe():
                     delay = between(self._rng, *_LATENCY)
-                    self._around.after(delay, lambda: self._perform(self._probed()))
+                    self._host.after(delay, lambda: self._perform(self._probed()))
                 case Lost():
-                    self._around.deliver(lost(self._cluster.name, command.reason))
+                    self._host.deliver(lost(self._cluster.name, command.reason))
                 case Deliver():
-                    self._around.deliver(command.delivery)
+                    self._host.deliver(command.delivery)
                 case Report():
-                    self._around.report(command.status)
+                    self._host.report(command.status)
                     if command.status.state == "connected":
                         self.streams.resume()
                 case StageIn():
@@ -183,27 +183,27 @@ class Uplink:
         self._plan()
 
     def _plan(self) -> None:
-        self._around.agenda.cancel(self._timer)
+        self._host.agenda.cancel(self._timer)
         wakeup = self._machine.next_wakeup()
         if wakeup is not None:
             delay = Duration(max(0, wakeup - self._now))
-            self._timer = self._around.after(delay, lambda: self._perform(self._machine.wake(self._now)))
+            self._timer = self._host.after(delay, lambda: self._perform(self._machine.wake(self._now)))
 
     def _log_in(self) -> None:
         if self._machine.state is State.ENDED:
             return
-        pipe = Pipe(self._around.agenda, lambda: between(self._rng, *_LATENCY))
+        pipe = Pipe(self._host.agenda, lambda: between(self._rng, *_LATENCY))
         try:
             self._outside.login(pipe.far)
         except KoalaError as error:
             self._perform(self._machine.failed(self._now, error.reason))
             return
         self.pipe = pipe
-        pipe.near.on_message = lambda message: self._around.enter(lambda: self._received(pipe, message))
-        pipe.near.on_closed = lambda: self._around.enter(lambda: self._cut(pipe))
+        pipe.near.on_message = lambda message: self._host.enter(lambda: self._received(pipe, message))
+        pipe.near.on_closed = lambda: self._host.enter(lambda: self._cut(pipe))
         opening = Opening(
-            epoch=self._around.next_epoch(), version=koalapy.__version__, known=self._around.known(self._cluster.name),
-            doubtful=self._around.doubtful(), check=self._check,
+            epoch=self._host.next_epoch(), version=koalapy.__version__, known=self._host.known(self._cluster.name),
+            doubtful=self._host.doubtful(), check=self._check,
         )  # fmt: skip
         self._perform(self._machine.connected(self._now, KcmConversation(self._cluster, opening), probes=True))
 
@@ -268,11 +268,11 @@ class Uplink:
             answered(None)
 
     def _check(self, session: int, welcome: Welcome) -> Verdict:
-        return self._around.vet(self._cluster.name, session, welcome)
+        return self._host.vet(self._cluster.name, session, welcome)
 
     @property
     def _now(self) -> Instant:
-        return self._around.now()
+        return self._host.now()
 
 
 class SimStreams:

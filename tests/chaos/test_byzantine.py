@@ -1,11 +1,11 @@
-"""A cluster that lies about its own attempts too, as none does in chaos, harms its own jobs only."""
+"""A cluster that reports falsely about its own attempts too, as none does in chaos, harms its own jobs only."""
 
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from koalapy.chaos.lies import Liar
+from koalapy.chaos.byzantine import ByzantineCluster
 from koalapy.chaos.run import Disk
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.identity import tag_of
@@ -19,8 +19,8 @@ from koalapy.world.network import Pipe
 from koalapy.world.random_streams import between
 from koalapy.world.world import INSTANCE, World
 
-LIAR, HONEST = "alpha", ("beta", "gamma")
-SETTINGS = Settings(clusters=tuple(ClusterSettings(name=name, batch="slurm") for name in (LIAR, *HONEST)))
+FALSE, HONEST = "alpha", ("beta", "gamma")
+SETTINGS = Settings(clusters=tuple(ClusterSettings(name=name, batch="slurm") for name in (FALSE, *HONEST)))
 JOBS = 40
 
 
@@ -42,21 +42,21 @@ def test_jobs_on_honest_clusters_run_as_if_no_cluster_lied(seed: int, tmp_path: 
     rng, disk = Random(seed), Disk(tmp_path, INSTANCE)
     try:
         world = World(seed, disk.open, settings=SETTINGS)
-        world.clusters[LIAR].lies_until = Instant(world.agenda.now + HOUR)
-        liar = Liar(world, world.clusters[LIAR], rng, own=True)
-        liar.go_on()
+        world.clusters[FALSE].byzantine_until = Instant(world.agenda.now + HOUR)
+        byzantine = ByzantineCluster(world, world.clusters[FALSE], rng, own=True)
+        byzantine.continue_until_end()
         world.run_for(Duration(30 * SECOND))
         for _ in range(JOBS):
-            where = rng.choice((("beta",), ("gamma",), HONEST, HONEST, (LIAR,), (LIAR, "beta"), (None, None)))
+            where = rng.choice((("beta",), ("gamma",), HONEST, HONEST, (FALSE,), (FALSE, "beta"), (None, None)))
             assert world.koalad.submit(request(rng, *where))
             world.run_for(between(rng, Duration(SECOND), Duration(20 * SECOND)))
         world.run_for(Duration(40 * MINUTE))
-        world.clusters[LIAR].lies_until = world.agenda.now
+        world.clusters[FALSE].byzantine_until = world.agenda.now
         world.koalad.kill()
         world.koalad.start()
         world.run_for(Duration(2 * MINUTE))
         assert world.koalad.alive
-        assert liar.sent > 500
+        assert byzantine.sent > 500
         _judge(world)
     finally:
         disk.close()

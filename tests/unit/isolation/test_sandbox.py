@@ -1,11 +1,11 @@
-"""An isolated program's view, the command that each means needs for it, and the message of a node without any."""
+"""An isolated program's view, the command that each method needs for it, and the message of a node without any."""
 
 import json
 import os
 from pathlib import Path
 
 import pytest
-from koalapy_adapters.isolation import means, probe, terms, view, walls
+from koalapy_adapters.isolation import options, probe, sandbox, start_command, view
 
 from koalapy.model.request import Isolate
 
@@ -84,7 +84,7 @@ def test_the_command_of_bwrap() -> None:
         view.Mount(view.DEV, "/dev"),
         view.Mount(view.WRITABLE, WORK, WORK),
     ]
-    assert means.argv(terms.BWRAP, mounts, WORK, OWN, COMMAND) == [
+    assert start_command.argv(options.BWRAP, mounts, WORK, OWN, COMMAND) == [
         "bwrap", "--unshare-user-try", "--unshare-ipc", "--unshare-pid", "--as-pid-1", "--die-with-parent",
         "--new-session", "--cap-drop", "ALL",
         "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--tmpfs", "/home/me", "--proc", "/proc",
@@ -95,37 +95,42 @@ def test_the_command_of_bwrap() -> None:
 
 def test_the_command_of_unshare() -> None:
     mounts = [view.Mount(view.READ_ONLY, "/usr", "/usr"), view.Mount(view.PROC, "/proc")]
-    argv = means.argv(terms.UNSHARE, mounts, WORK, OWN, COMMAND)
+    argv = start_command.argv(options.UNSHARE, mounts, WORK, OWN, COMMAND)
     assert argv[: len(OWN) + 1] == [*OWN, "unshare"]
     assert [view.Mount(*each) for each in json.loads(argv[len(OWN) + 1])] == mounts
     assert argv[len(OWN) + 2 :] == [WORK, *COMMAND]
 
 
-def test_terms_pass_through_an_environment_and_nothing_is_asked_without_them() -> None:
-    asked = terms.Terms(terms.AUTO, ["/opt", "/sw"])
-    assert terms.asked(asked.variables()) == asked
-    assert asked.tried == [terms.BWRAP, terms.UNSHARE]
-    assert terms.Terms(terms.UNSHARE).tried == [terms.UNSHARE]
-    assert terms.asked({}) is None
-    assert terms.asked({terms.VARIABLE: terms.NONE}) is None
+def test_options_pass_through_an_environment_and_nothing_is_asked_without_them() -> None:
+    asked = options.Isolation(options.AUTO, ["/opt", "/sw"])
+    assert options.asked(asked.variables()) == asked
+    assert asked.methods == [options.BWRAP, options.UNSHARE]
+    assert options.Isolation(options.UNSHARE).methods == [options.UNSHARE]
+    assert options.asked({}) is None
+    assert options.asked({options.VARIABLE: options.NONE}) is None
 
 
 def test_both_sides_have_the_same_words() -> None:
-    assert [each.value for each in Isolate] == [terms.NONE, terms.AUTO, *terms.MEANS]
+    assert [each.value for each in Isolate] == [options.NONE, options.AUTO, *options.METHODS]
 
 
 def test_the_program_gets_nothing_of_the_allocation_around_it(tmp_path: Path) -> None:
     (tmp_path / "private").mkdir()
-    built = walls.build(terms.Terms(terms.BWRAP), str(tmp_path / "k1"), str(tmp_path / "private"), OWN)
-    around = {"KOALA_ALLOCATION_AROUND": "{}", "KOALA_ALLOCATION_ENDS": "1", "KOALA_JOB_ID": "7", "TMPDIR": "/scratch"}
-    inside = built.inside(around)
+    built = sandbox.build(options.Isolation(options.BWRAP), str(tmp_path / "k1"), str(tmp_path / "private"), OWN)
+    outer_env = {
+        "KOALA_ALLOCATION_OUTER": "{}",
+        "KOALA_ALLOCATION_ENDS": "1",
+        "KOALA_JOB_ID": "7",
+        "TMPDIR": "/scratch",
+    }
+    inside = built.inside(outer_env)
     assert inside == {"KOALA_JOB_ID": "7", "TMPDIR": "/tmp", "KOALA_HOSTS": str(tmp_path / "private" / "hosts")}
     accounts = (tmp_path / "private" / "passwd").read_text().splitlines()
     assert accounts[0].split(":")[2:6:3] == [str(os.getuid()), str(tmp_path / "k1" / "work")]
 
 
-def test_a_node_without_the_means_gives_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walls, "PATH", str(tmp_path))
-    offer = probe.probe(terms.Terms(terms.BWRAP), OWN, str(tmp_path))
-    assert offer == probe.Offer([], {terms.BWRAP: "bwrap is not installed"})
+def test_a_node_without_the_method_gives_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "PATH", str(tmp_path))
+    offer = probe.probe(options.Isolation(options.BWRAP), OWN, str(tmp_path))
+    assert offer == probe.ProbeResult([], {options.BWRAP: "bwrap is not installed"})
     assert offer.why == "bwrap: bwrap is not installed"

@@ -1,4 +1,4 @@
-"""The landing: how the pushed file is stored and started, under whatever login shell and Python there is."""
+"""The loader: how the pushed file is stored and started, under whatever login shell and Python there is."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import connection_ends as ends
 import pytest
-from koalapy_adapters.connections import bootstrap, landing
+from koalapy_adapters.connections import bootstrap, loader
 from koalapy_adapters.connections.bootstrap import Target
 from koalapy_adapters.connections.command import CommandConnection
 from koalapy_adapters.connections.local import LocalConnection
@@ -31,7 +31,7 @@ SHELLS = ["sh", "bash", "dash", "zsh", "ksh", "mksh", "fish", "tcsh", "csh"]
 PYENV = Path(os.environ["PYENV_ROOT"], "versions")
 
 
-# ---- the landing
+# ---- the loader
 
 
 @pytest.mark.parametrize("version", ["2.7.*", "3.6.*"])
@@ -48,9 +48,9 @@ def test_pythons_of_long_ago(tmp_path: Path, version: str) -> None:
             assert read_exactly(channel, len(STARTED)) == STARTED
 
 
-def test_the_landing_reads_as_python_2_would_read_it() -> None:
+def test_the_loader_reads_as_python_2_would_read_it() -> None:
     """A Python that is too old can report it: no annotation, no f-string, nothing that came with 3."""
-    source = Path(landing.__file__).read_text()
+    source = Path(loader.__file__).read_text()
     assert " -> " not in source
     assert not [line for line in source.splitlines() if ' f"' in line or "(f'" in line or "nonlocal" in line]
 
@@ -70,7 +70,7 @@ class _AllAtOnce:
 
     def __init__(self, banner: bytes, words: bytes) -> None:
         answers = ['{"answer": "ready", "version": "3.11.2"}', '{"answer": "need"}', '{"answer": "go"}']
-        said = b"".join(f"\n{landing.MARKER} {answer}\n".encode() for answer in answers)
+        said = b"".join(f"\n{loader.MARKER} {answer}\n".encode() for answer in answers)
         self._left = banner + said + words
 
     def open(self, shell_command: str, stderr: Callable[[str], None]) -> "_AllAtOnce":

@@ -6,7 +6,7 @@ from koalapy_adapters.connections.protocol import Channel, Lines, Remembering
 from koalapy_adapters.errors import TransientError
 
 
-class SeveralConnections:
+class FailoverConnection:
     """Connections to the head nodes of one cluster, at least one. That of the last login comes first, since it worked.
 
     Exit records are in the shared directory. Therefore it makes no difference to jobs on which head node the next KCM

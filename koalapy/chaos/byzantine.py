@@ -1,8 +1,9 @@
-"""A cluster that lies: for a while, koalad receives messages in the name of its KCM that the KCM did not send.
+"""A Byzantine cluster: for a while, koalad receives messages in the name of its KCM that the KCM did not send.
 
 A malformed message ends the session, whatever its subject. A well-formed one must have no effect. It is therefore
-about attempts, parameters, keys and commands of other clusters, or about none that exist. As a fault, no cluster lies
-about its own attempts, processors and clock: koalad must trust these, and an invented end would break promises.
+about attempts, parameters, keys and commands of other clusters, or about none that exist. As a fault, no cluster
+reports falsely about its own attempts, processors and clock: koalad must trust these, and an invented end would break
+promises.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from koalapy.world.network import Json
 from koalapy.world.random_streams import between
 from koalapy.world.world import World
 
-MALFORMED = 0.04  # share of the lies; each of them ends a session
+MALFORMED = 0.04  # share of the false messages; each of them ends a session
 WRONG_NUMBER = 0.1  # share of the well-formed events
 _LASTS = (Duration(2 * SECOND), MINUTE)
 _BETWEEN = (Duration(5 * MILLISECOND), Duration(SECOND))
@@ -51,20 +52,22 @@ _POISON: tuple[Any, ...] = (
 )
 
 
-def _cluster_lies(world: World, rng: Random) -> None:
-    """Let a cluster lie for a while, or for longer if it lies already."""
+def _cluster_is_byzantine(world: World, rng: Random) -> None:
+    """Make a cluster Byzantine for a while, or for longer if it already is."""
     cluster = rng.choice(list(world.clusters.values()))
-    lied, now = cluster.lies_until, world.agenda.now
-    cluster.lies_until = Instant(max(lied, now + between(rng, *_LASTS)))
-    if lied <= now:
-        Liar(world, cluster, rng).go_on()
+    former, now = cluster.byzantine_until, world.agenda.now
+    cluster.byzantine_until = Instant(max(former, now + between(rng, *_LASTS)))
+    if former <= now:
+        ByzantineCluster(world, cluster, rng).continue_until_end()
 
 
-LIES = Occasional(stream="chaos/lies", seeds=0.3, gap=100, acts={"cluster_lies": (_cluster_lies, 1)})
+BYZANTINE = Occasional(
+    stream="chaos/lies", seeds=0.3, gap=100, acts={"cluster_is_byzantine": (_cluster_is_byzantine, 1)}
+)
 
 
-class Liar:
-    """Sends lies at random instants until the cluster's `lies_until`. `sent` counts them.
+class ByzantineCluster:
+    """Sends false messages at random instants until the cluster's `byzantine_until`. `sent` counts them.
 
     `own`: also about the cluster's own attempts and processors. No fault of chaos does so, since its jobs would suffer.
     """
@@ -73,14 +76,14 @@ class Liar:
         self.sent = 0
         self._world, self._cluster, self._rng, self._own = world, cluster, rng, own
 
-    def go_on(self) -> None:
+    def continue_until_end(self) -> None:
         agenda = self._world.agenda
-        if agenda.now < self._cluster.lies_until:
-            self._lie()
-            agenda.after(between(self._rng, *_BETWEEN), self.go_on)
+        if agenda.now < self._cluster.byzantine_until:
+            self._send_false()
+            agenda.after(between(self._rng, *_BETWEEN), self.continue_until_end)
 
-    def _lie(self) -> None:
-        """Send a lie if koalad handles it at once; later the attempt might belong to the lying cluster."""
+    def _send_false(self) -> None:
+        """Send a false message if koalad handles it at once; later the attempt might belong to this cluster."""
         koalad = self._world.koalad
         process = koalad.process
         if process is None or not koalad.alive or koalad.asleep or process.stuck or process.inbox:
@@ -128,7 +131,7 @@ def _is_malformed(message: Json) -> bool:
 
 
 class _Subjects:
-    """The subjects of lies: with `own` all attempts, else only attempts of other clusters."""
+    """The subjects of false messages: with `own` all attempts, else only attempts of other clusters."""
 
     def __init__(
         self, world: World, cluster: SimCluster, process: KoaladProcess, rng: Random, own: bool = False
@@ -224,7 +227,7 @@ def _measured(about: _Subjects) -> kcm.Measured:
 
 def _welcome(about: _Subjects) -> kcm.Welcome:
     newest = about.rng.choice((None, _MOST))
-    return kcm.Welcome(1, "0.1.0", about.clock, "3.6", "liar", newest_number=newest, recalled=[about.tag()])
+    return kcm.Welcome(1, "0.1.0", about.clock, "3.6", "false", newest_number=newest, recalled=[about.tag()])
 
 
 _FAILURE = dict(kcm.Failure("no_such_queue", "request", "There is no such queue.")._asdict())
