@@ -20,7 +20,7 @@ import typer
 
 from koalapy import __version__
 from koalapy.cli import options
-from koalapy.cli.output import FAILED, errors_reported, out, print_json, print_message, table
+from koalapy.cli.output import confirm, errors_reported, out, print_json, table
 from koalapy.client import Grid
 from koalapy.common.locations import JOURNALS, Locations
 from koalapy.journal.secrets import HIDDEN, Secrets
@@ -70,7 +70,9 @@ def bugreport(
         if not json:
             table(("FILE", "BYTES", "WHAT"), [(part.name, len(part.data), part.what) for part in parts])
         if not yes:
-            _confirm()
+            advice = "Look at its content first; then repeat the command with --yes."
+            hidden = "Passwords, tokens, keys and values of environments are hidden in it."
+            confirm("Write it?", "Writing the report needs confirmation on a terminal.", advice, hidden)
         path = output or Path(f"koala-bugreport-{locations.grid}-{time.strftime('%Y%m%dT%H%M%S')}.tar.gz")
         _write(path, parts)
     if json:
@@ -202,16 +204,6 @@ def _versions() -> dict[str, Any]:
 
 def _document(data: Any) -> bytes:
     return (json_module.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def _confirm() -> None:
-    """End the command unless a person at a terminal confirms."""
-    if not sys.stdin.isatty():
-        advice = "Look at its content first; then repeat the command with --yes."
-        raise RequestError("not_confirmed", "Writing the report needs confirmation on a terminal.", advice)
-    print_message("Passwords, tokens, keys and values of environments are hidden in it.")
-    if not typer.confirm("Write it?", err=True):
-        raise typer.Exit(FAILED)
 
 
 def _write(path: Path, parts: Iterable[Part]) -> None:

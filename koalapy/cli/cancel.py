@@ -1,6 +1,5 @@
 """`koala cancel`."""
 
-import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated
@@ -11,13 +10,12 @@ from koalapy.cli import options
 from koalapy.cli.hold import print_changed
 from koalapy.cli.output import (
     BAD_INPUT,
-    FAILED,
+    confirm,
     errors_reported,
     print_message,
 )
 from koalapy.client import Grid
 from koalapy.model.counts import counted_as
-from koalapy.model.errors import RequestError
 from koalapy.model.states import JobState
 
 app = typer.Typer()
@@ -74,9 +72,5 @@ def _live_jobs(koalad: Grid, states: Sequence[JobState], name: str | None, label
 def _confirm(count: int) -> None:
     """End the command unless a person at a terminal confirms. Raises RequestError without a terminal."""
     what = f"all {counted_as(count, 'job')}" if count > 1 else "the only job"
-    if not sys.stdin.isatty():
-        raise RequestError(
-            "not_confirmed", f"To cancel {what}, confirm it on a terminal.", "Without a terminal, use --yes."
-        )
-    if not typer.confirm(f"Cancel {what} of this grid?", err=True):
-        raise typer.Exit(FAILED)
+    refusal = f"To cancel {what}, confirm it on a terminal."
+    confirm(f"Cancel {what} of this grid?", refusal, "Without a terminal, use --yes.")

@@ -1,6 +1,5 @@
 """`koala status --unknown` and `koala clean`: tags on the clusters that the store does not know."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -9,7 +8,7 @@ import typer
 from koalapy.cli import options
 from koalapy.cli.output import (
     DONE,
-    FAILED,
+    confirm,
     errors_reported,
     exit_status,
     out,
@@ -34,6 +33,7 @@ _MOST_STORES = 5
 _DAY_S = 86_400
 _STORE_COLUMNS = ("STORE", "AGE", "TAGS", "MAY RUN", "CLUSTERS")
 _COLUMNS = ("CLUSTER", "TAG", "STORE", "ATTEMPT", "BATCH ID", "STATE", "DIRECTORY", "WRAPPER", "AGE")
+_REFUSAL, _ADVICE = "Removing these needs confirmation on a terminal.", "Check the list, then use --yes."
 _WARNING = "A tag of another store may be a live job of yours: another grid's, or one that another machine runs."
 
 
@@ -118,16 +118,7 @@ def _confirm(found: Sequence["UnknownTag"]) -> None:
     alive = [each["tag"] for each in found if each["wrapper"] == "alive"]
     if alive:
         print_message(f"These have a living wrapper, and their programs may be running: {', '.join(alive)}.")
-    _ask("End them and remove their directories?")
-
-
-def _ask(question: str) -> None:
-    """End the command unless a person at a terminal confirms."""
-    if not sys.stdin.isatty():
-        advice = "Check the list, then use --yes."
-        raise RequestError("not_confirmed", "Removing these needs confirmation on a terminal.", advice)
-    if not typer.confirm(question, err=True):
-        raise typer.Exit(FAILED)
+    confirm("End them and remove their directories?", _REFUSAL, _ADVICE)
 
 
 def _check_what(tags: Sequence[str] | None, store: str | None, ended: bool) -> None:
@@ -159,7 +150,8 @@ def _check_ended(store: str, tags: Sequence["UnknownTag"]) -> None:
 def _confirm_store(seen: "UnknownAnswer", store: str) -> None:
     (of_store,) = [each for each in seen["stores"] if each["store"] == store]
     print_message(f"{_of_store(of_store)}.")
-    _ask("A store that is in use elsewhere may still need what its ended jobs have written. Remove all of it?")
+    question = "A store that is in use elsewhere may still need what its ended jobs have written. Remove all of it?"
+    confirm(question, _REFUSAL, _ADVICE)
 
 
 def _clean_all(

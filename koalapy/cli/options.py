@@ -110,6 +110,13 @@ def executable_of(name: str) -> tuple[str, list[str]]:
     return f"./{landing(name)}", [name]
 
 
+def wishes_of(
+    label: Sequence[str] | None, notify: Sequence[str] | None, notify_on: Sequence[str] | None
+) -> dict[str, Any]:
+    """Return the arguments of Grid.accept and Grid.check for --label, --notify and --notify-on. Raises RequestError."""
+    return {"labels": labels_of(label or ()), "notify": notify_of(notify, notify_on)}
+
+
 def labels_of(pairs: Sequence[str]) -> dict[str, str]:
     """Return the labels of a command line. Raises RequestError for one without a value, and for a repeated key."""
     from koalapy.model.errors import RequestError

@@ -19,7 +19,7 @@ import typer
 from koalapy.cli import options
 from koalapy.cli.times import in_text
 from koalapy.client.calls import NotReachable
-from koalapy.model.errors import KoalaError
+from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.textfile.words import visible, visible_json
 
 if TYPE_CHECKING:
@@ -144,6 +144,19 @@ def errors_reported() -> Iterator[None]:
     except (KeyboardInterrupt, typer.Abort):  # the second while a question is asked
         print_message("koala: interrupted.")
         raise typer.Exit(130) from None
+
+
+def confirm(question: str, refusal: str, advice: str, warning: str = "") -> None:
+    """Ask a person at a terminal, below the warning, and end the command unless the answer is yes.
+
+    Raises RequestError with `refusal` and `advice` without a terminal.
+    """
+    if not sys.stdin.isatty():
+        raise RequestError("not_confirmed", refusal, advice)
+    if warning:
+        print_message(warning)
+    if not typer.confirm(question, err=True):
+        raise typer.Exit(FAILED)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

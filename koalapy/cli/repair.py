@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from koalapy.cli import options
-from koalapy.cli.output import FAILED, errors_reported, out, print_json, print_message, table
+from koalapy.cli.output import confirm, errors_reported, out, print_json, table
 from koalapy.common.locations import Locations
 from koalapy.koalad.gridfile import read_grid_file
 from koalapy.model.errors import RequestError
@@ -72,7 +72,11 @@ def _repair(
             out.print(f"{record} is corrected; `koala up` goes on with it.")
         elif drop:
             store.repair(partial(unreadable.raw, name=record))  # raises for an unknown record, before the question
-            _confirm(record, yes)
+            if not yes:
+                keep = f"Keep its text with `koala repair {record} --export FILE`"
+                advice = f"{keep}; then repeat the command with --yes."
+                lost = "What it holds is lost. The batch jobs and directories of a job become unknown tags."
+                confirm(f"Remove {record}?", f"Dropping {record} needs confirmation on a terminal.", advice, lost)
             store.repair(partial(unreadable.drop, name=record))
             out.print(f"{record} is removed.")
         else:
@@ -88,18 +92,6 @@ def _list(found: "list[unreadable.Unreadable]", json: bool) -> None:  # type: ig
     if not found:
         return out.print("All records of the store can be read.")
     return table(("RECORD", "JOB", "REASON"), [(each.name, each.job, each.why) for each in found])
-
-
-def _confirm(record: str, yes: bool) -> None:
-    """End the command unless a person at a terminal confirms."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        advice = f"Keep its text with `koala repair {record} --export FILE`; then repeat the command with --yes."
-        raise RequestError("not_confirmed", f"Dropping {record} needs confirmation on a terminal.", advice)
-    print_message("What it holds is lost. The batch jobs and directories of a job become unknown tags.")
-    if not typer.confirm(f"Remove {record}?", err=True):
-        raise typer.Exit(FAILED)
 
 
 def _read(path: Path) -> str:

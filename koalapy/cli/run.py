@@ -110,10 +110,9 @@ def run(
             "stage_in": stage_in or [],
             "stage_out": stage_out or None,
             "interactive": attended,
-            "notify": options.notify_of(notify, notify_on),
         }
         request, leaves_by = _request(program, components, job), escape_of(escape)
-        wishes = {"labels": options.labels_of(label or ()), "key": key}
+        wishes = {**options.wishes_of(label, notify, notify_on), "key": key}
         with Grid(grid) as koalad, interruptible():
             if detach:
                 return _detach(koalad, request, wishes, json)

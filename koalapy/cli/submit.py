@@ -65,11 +65,8 @@ def submit(
 ) -> None:
     """Submit job files. The exit status is 1 if a job fails at once, for example because it can never fit."""
     with errors_reported():
-        wishes: dict[str, Any] = {
-            "overrides": options.overrides_of(override or []) | ({"after": str(after)} if after else {}),
-            "labels": options.labels_of(label or ()),
-            "notify": options.notify_of(notify, notify_on),
-        }
+        overrides = options.overrides_of(override or []) | ({"after": str(after)} if after else {})
+        wishes = {"overrides": overrides, **options.wishes_of(label, notify, notify_on)}
     if check:
         with errors_reported(), Grid(grid) as koalad:
             print_checked(koalad.check(*_read(files), **wishes), [*map(str, files)], json)

@@ -113,15 +113,13 @@ def sweep(
             stage_out=stage_out or None,
             order=order,
         )
-        labels = options.labels_of(label or ())
-        if (recipients := options.notify_of(notify, notify_on)) is not None:
-            request["notify"] = recipients
+        wishes = options.wishes_of(label, notify, notify_on)
         if dry_run:
-            return _dry_run(request, json)
+            return _dry_run(request, wishes["notify"] or (), json)
         with Grid(grid) as koalad:
             if check:
-                print_checked(koalad.check(request, source=_SOURCE, labels=labels), [_SOURCE], json)
-            return _submit(koalad, request, {"labels": labels, "key": key}, wait, json)
+                print_checked(koalad.check(request, source=_SOURCE, **wishes), [_SOURCE], json)
+            return _submit(koalad, request, {**wishes, "key": key}, wait, json)
 
 
 def _check_alone(*others: object) -> None:
@@ -149,11 +147,12 @@ def _submit(koalad: Grid, request: Mapping[str, Any], wishes: dict[str, Any], wa
     exit_by([found])
 
 
-def _dry_run(document: Mapping[str, Any], json: bool) -> None:
-    """Print the request as koalad would interpret it."""
-    from koalapy.languages import from_mapping
+def _dry_run(document: Mapping[str, Any], recipients: Sequence[Mapping[str, Any]], json: bool) -> None:
+    """Print the request as koalad would interpret it. Raises RequestError for what it would refuse."""
+    from koalapy.languages import from_mapping, read_notify
     from koalapy.runtime.parameters import open_regular
 
+    read_notify(recipients, "--notify")
     here = str(Path.cwd())
     request = from_mapping(document, _SOURCE, here, None, {}, open_regular)
     assert request.parameters is not None
