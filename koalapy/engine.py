@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from koalapy.attempts import batch_status, cancel, first_signs, submission, wrapper_reports
+from koalapy.attempts import batch_status, cancel, first_signs, missing, submission, wrapper_reports
 from koalapy.attempts import pilots as launchers
 from koalapy.broker.fit import Misfit, misfits
 from koalapy.coallocation import (
@@ -22,9 +22,33 @@ from koalapy.coallocation import (
     suspend,
     user_requests,
 )
+from koalapy.coallocation import step as run_list
 from koalapy.coallocation.flows import prerequisites
-from koalapy.coallocation.step import RunListStep
 from koalapy.core.core import Core
+from koalapy.core.due import (
+    ADS,
+    ALL,
+    DOUBTFUL,
+    FACTS,
+    KEPT_PILOTS,
+    LAUNCHERS,
+    LEASES,
+    MISSING,
+    NEIGHBOURS,
+    NOTIFICATIONS,
+    PASS,
+    PILOTS,
+    PREREQUISITES,
+    REPEATED,
+    REQUESTS,
+    REVOKING,
+    RUN_LIST,
+    STARTUP,
+    SUSPENDED,
+    SWEEP_ENDS,
+    SWEEPS,
+    TIMERS,
+)
 from koalapy.information.kis import ClusterSummary
 from koalapy.model.attempt import OwnerKind
 from koalapy.model.change import Snapshot
@@ -103,6 +127,7 @@ from koalapy.scheduler.schedule import Claim, ClaimChoice, Decision, EndChoices,
 from koalapy.sites import borrowing, joining, lending, neighbours, receiving, requests, revoking, sending
 
 Reaction = Callable[[Core, Instant, Any], None]
+RunStep = Callable[["Engine", Instant], bool | None]  # returns whether the step is due in the next batch too
 
 REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
     {
@@ -198,9 +223,10 @@ class Engine:
         self._passes = Passes(
             core.queue, core.information, settings, policies, newest, core.matching, core.startup_gate
         )
-        self._run_list_step = RunListStep(core)
+        run_list.set_timers(core, Instant(0))
         self._expiry: Instant | None = None  # when the first measurement becomes too old while jobs wait
         self._scavenger = Scavenger(core, sweep_policies or ScavengingPolicies(), snapshot.learned)
+        self._timers = self._next_timers()
 
     # ---- called by the driver
 
@@ -208,15 +234,17 @@ class Engine:
         """Take over from the engine that this one replaces what no store keeps and no cluster reports again."""
         self.core.inherit(before.core)
         self._passes.newest = before.newest_before
+        self._timers = self._next_timers()
 
     def handle(self, now: Instant, events: Sequence[Event]) -> Step:
         """Handle a batch of events and return the step to commit.
 
         Without events, handle expired timers only.
         """
-        core = self.core
-        if self._expiry is not None and now >= self._expiry:
-            core.mark_dirty()
+        core, due = self.core, self.core.due
+        for moment, steps in self._timers:
+            if moment <= now:
+                due.wake(steps)
         for each in events:
             event = event_origin.own_part(core, each)
             if event is None:
@@ -226,54 +254,26 @@ class Engine:
             for react in REACTIONS[type(event)]:
                 react(core, now, event)
             if core.facts:
-                self._react_to_facts(now)
-        if (due := self._run_list_step.wakeup()) is not None and due <= now and self._run_list_step.fire_due(core, now):
-            self._passes.mark_stale()
-            core.mark_dirty()
-        if core.run_list.missing:
-            self._run_list_step.end_lost(core, now)
-        if core.launchers.timed:
-            launchers.end_missing(core, now)
-        if core.facts:
-            self._react_to_facts(now)
-        self._run_list_step.run(core, now)
-        if core.launchers.timed or core.launchers.dirty:
-            launchers.examine(core, now)
-            if core.facts:
-                self._react_to_facts(now)
-        self._scavenger.end_sweeps(now)
-        if core.prerequisites.ended:
-            prerequisites.settle(core, now)
-        if core.records.counters.doubtful_below:
-            restored_store.bind_waiting(core, now)
-        requests.step(core, now)
-        if core.pilots.records:
-            lifecycle.step(core, now)
-        if core.settings.pilots:
-            kept.step(core, now)
-        if core.suspended.jobs:
-            suspend.step(core, now)
-        if core.startup_gate.give_up_late(now, bool(core.queue.ads)):
-            core.mark_dirty()
-        if core.dirty:
-            for preempting in vacating.decide(core, now, self._policies):
-                self._carry_out_preemption(now, preempting)
-            self._schedule(now)
-        self._scavenger.step(now)
-        if core.prerequisites.ended:
-            prerequisites.settle(core, now)  # what has failed since lets no job begin
-        if core.pilots.ended:
-            lifecycle.step(core, now)
-        if core.queue.ads:
-            self._compare_ads(now)
-        revoking.step(core, now, self._policies)
-        neighbours.step(core, now)
-        joining.step(core)
-        self._run_list_step.set_timers(core, now)
+                _react_to_facts(core, now)
+        to_come, again = ALL, 0
+        while steps := due.steps & to_come:
+            step = steps & -steps  # the lowest of these bits
+            due.steps ^= step
+            to_come &= -step << 1 | REPEATED
+            if STEPS[step](self, now):
+                again |= step
+        due.steps |= again
+        return self._close(core, now)
+
+    def next_wakeup(self) -> Instant | None:
+        """Return the instant at which time alone changes something; None if there is no such instant."""
+        return min(self._timers)[0] if self._timers else None
+
+    def _close(self, core: Core, now: Instant) -> Step:
+        """Set the timers anew, and take the changes, commands and hints of the batch."""
+        run_list.set_timers(core, now)
         for command in core.poll_urgency.changes(core.information, bool(core.queue.order), core.run_list.claimed_on):
             core.records.hint(command)
-        if core.notifications.changes:
-            notifications.announce_changes(core, now)
         if core.pilots.unsaved:
             core.records.note_pilots(core.pilots.take_changed())
         if core.neighbours.changed:
@@ -285,41 +285,40 @@ class Engine:
             step.commands = tuple([each for each in step.commands if cluster_of(each) not in core.left])
         core.note_commands(step.commands)
         self._expiry = core.information.next_expiry(now) if core.queue.order else None
+        self._timers = self._next_timers()
         return step
 
-    def _schedule(self, now: Instant) -> None:
-        """Make a pass over the wait queue, and another one while a list of choices has ended."""
+    def _next_timers(self) -> list[tuple[Instant, int]]:
+        """Return the instants at which time alone changes something, each with the steps that it wakes."""
+        core = self.core
+        timers = (
+            (run_list.wakeup(core), TIMERS),
+            (launchers.wakeup(core), MISSING | LAUNCHERS),
+            (lifecycle.wakeup(core), PILOTS | KEPT_PILOTS),
+            (core.startup_gate.wakeup(), STARTUP),
+            (self._expiry, PASS),
+            (self._scavenger.wakeup(), SWEEP_ENDS | SWEEPS),
+            (neighbours.wakeup(core), REQUESTS | NEIGHBOURS),
+        )
+        return [(moment, steps) for moment, steps in timers if moment is not None]
+
+    def _place(self, now: Instant) -> None:
+        """Let jobs make room for others, and make a pass over the queue: another one while a list has ended."""
+        core = self.core
+        for preempting in vacating.decide(core, now, self._policies):
+            self._carry_out_preemption(now, preempting)
         while True:
-            self.core.dirty = False
+            core.due.steps &= ~PASS
             for decision in self._passes.decide(now):
                 self._carry_out(now, decision)
-            if not self.core.dirty:
-                return
+            if not core.due.steps & PASS:
+                break
+        if core.queue.ads:
+            core.due.wake(ADS)
 
-    def _compare_ads(self, now: Instant) -> None:
-        """Ask how the ads of waiting jobs compare with those of clusters, where that is not known yet."""
-        core = self.core
-        core.matching.look(core.information.clusters, core.information.summaries(now))
-        if questions := core.matching.questions(core.queue.ads):
-            core.records.hint(CompareAds(questions))
-
-    def _react_to_facts(self, now: Instant) -> None:
-        """Let the owners of attempts react to the facts that were derived for them, in their order."""
-        core = self.core
-        while core.facts:
-            facts, core.facts = core.facts, []
-            for fact in facts:
-                for react in OWNERS.get((fact.owner, type(fact)), ()):
-                    react(core, now, fact)
-
-    def next_wakeup(self) -> Instant | None:
-        """Return the instant at which time alone changes something; None if there is no such instant."""
-        core, earliest = self.core, self._expiry
-        steps = self._run_list_step.wakeup(), launchers.wakeup(core), core.startup_gate.wakeup()
-        for moment in (*steps, self._scavenger.wakeup(), neighbours.wakeup(core), lifecycle.wakeup(core)):
-            if moment is not None and (earliest is None or moment < earliest):
-                earliest = moment
-        return earliest
+    def _revoke(self, now: Instant) -> bool:
+        revoking.step(self.core, now, self._policies)
+        return self.core.settings.lend is not None
 
     def _carry_out(self, now: Instant, decision: Decision) -> None:
         core = self.core
@@ -400,3 +399,60 @@ class Engine:
     def newest_before(self) -> JobId | None:
         """The newest job that existed when koalad started."""
         return self._passes.newest
+
+
+def _await_clusters(core: Core, now: Instant) -> bool:
+    """Let no job wait any longer for the clusters that are late after the start."""
+    if core.startup_gate.give_up_late(now, bool(core.queue.ads)):
+        core.mark_dirty()
+    return core.startup_gate.awaits()
+
+
+def _compare_ads(core: Core, now: Instant) -> bool:
+    """Ask how the ads of waiting jobs compare with those of clusters, where that is not known yet."""
+    if core.queue.ads:
+        core.matching.look(core.information.clusters, core.information.summaries(now))
+        if questions := core.matching.questions(core.queue.ads):
+            core.records.hint(CompareAds(questions))
+    return bool(core.queue.ads)
+
+
+def _react_to_facts(core: Core, now: Instant) -> None:
+    """Let the owners of attempts react to the facts that were derived for them, in their order."""
+    core.due.steps &= ~FACTS
+    while core.facts:
+        facts, core.facts = core.facts, []
+        for fact in facts:
+            for react in OWNERS.get((fact.owner, type(fact)), ()):
+                react(core, now, fact)
+
+
+def _on_core(run: Callable[[Core, Instant], bool | None]) -> RunStep:
+    """Return a step of a room, to which the core is all of the engine."""
+    return lambda engine, now: run(engine.core, now)
+
+
+STEPS: Mapping[int, RunStep] = MappingProxyType(
+    {
+        FACTS: _on_core(_react_to_facts),
+        TIMERS: _on_core(run_list.fire_timers),
+        MISSING: _on_core(missing.step),
+        RUN_LIST: _on_core(run_list.step),
+        LAUNCHERS: _on_core(launchers.step),
+        SWEEP_ENDS: lambda engine, now: engine.scavenger.end_sweeps(now),
+        PREREQUISITES: _on_core(prerequisites.step),
+        DOUBTFUL: _on_core(restored_store.step),
+        REQUESTS: _on_core(requests.step),
+        PILOTS: _on_core(lifecycle.step),
+        KEPT_PILOTS: _on_core(kept.step),
+        SUSPENDED: _on_core(suspend.step),
+        STARTUP: _on_core(_await_clusters),
+        PASS: Engine._place,
+        SWEEPS: lambda engine, now: engine.scavenger.step(now),
+        ADS: _on_core(_compare_ads),
+        REVOKING: Engine._revoke,
+        NEIGHBOURS: _on_core(neighbours.step),
+        LEASES: _on_core(joining.step),
+        NOTIFICATIONS: _on_core(notifications.announce_changes),
+    }
+)  # the steps after the events of a batch

@@ -34,7 +34,7 @@ def update_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str
             now, attempt.id, attempt.cluster, _NOTED_AS[attempt.state], **_known_instants(attempt)
         )
     if starts and attempt.started_at is not None:
-        core.facts.append(Started(attempt=attempt.id, owner=attempt.owner_kind))
+        core.derive(Started(attempt=attempt.id, owner=attempt.owner_kind))
 
 
 def end_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str, Any], reason: Reason | None) -> None:
@@ -58,9 +58,9 @@ def end_attempt(core: Core, now: Instant, attempt: Attempt, changes: dict[str, A
         **_known_instants(attempt), **(reason_details(reason) if reason else {}),
     )  # fmt: skip
     if starts and attempt.started_at is not None:
-        core.facts.append(Started(attempt=attempt.id, owner=attempt.owner_kind))
+        core.derive(Started(attempt=attempt.id, owner=attempt.owner_kind))
     ended_at = attempt.ended_at or now
-    core.facts.append(
+    core.derive(
         Ended(
             attempt=attempt.id,
             owner=attempt.owner_kind,

@@ -31,7 +31,7 @@ def on_seen(core: Core, now: Instant, event: BatchStatusSeen) -> None:
         changes.pop("state", None)
     update_attempt(core, now, attempt, changes)
     if event.stuck and not attempt.cancelling and not attempt.state.released:
-        core.facts.append(Refused(attempt=attempt.id, owner=attempt.owner_kind, reason=_stuck(event)))
+        core.derive(Refused(attempt=attempt.id, owner=attempt.owner_kind, reason=_stuck(event)))
 
 
 def _pending(now: Instant, attempt: Attempt, event: BatchStatusSeen) -> dict[str, Any]:

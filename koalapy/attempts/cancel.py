@@ -50,7 +50,7 @@ def detach(core: Core, now: Instant, attempt: Attempt) -> None:
 def _note_let_go(core: Core, attempt: Attempt) -> None:
     if attempt.pilot is not None:
         kind, number = attempt.pilot.owner
-        core.facts.append(LetGo(attempt=attempt.id, owner=kind, owner_id=number))
+        core.derive(LetGo(attempt=attempt.id, owner=kind, owner_id=number))
 
 
 def may_run(attempt: Attempt) -> bool:

@@ -9,8 +9,22 @@ from koalapy.model.states import AttemptState
 from koalapy.model.units import Instant
 
 
-def end_lost(core: Core, now: Instant, attempt: Attempt) -> None:
-    """End the attempt if it is lost and its cluster is connected."""
+def step(core: Core, now: Instant) -> bool:
+    """End the attempts that have been missing for so long that they count as lost: those of changed jobs, and pilots.
+
+    It is due in each batch while an attempt may be missing.
+    """
+    run_list, launchers = core.run_list, core.launchers
+    for identity in sorted(run_list.missing.keys() & run_list.dirty.keys()):
+        for attempt in core.records.jobs[identity].live:
+            _end_lost(core, now, attempt)
+    for pilot in list(launchers.timed.values()):
+        _end_lost(core, now, pilot)
+    return bool(run_list.missing or launchers.timed)
+
+
+def _end_lost(core: Core, now: Instant, attempt: Attempt) -> None:
+    """End the attempt if it is missing, is lost by now, and its cluster is connected."""
     at = lost_at(attempt, core.settings)
     if at is not None and now >= at and attempt.cluster in core.information.reachable:
         reason = Reason("lost", "transient", "It was lost: no sign of it was found any more.", "")

@@ -1,7 +1,7 @@
 """Pilots, whoever owns them: they are claimed, released alone, stopped, and let go. Their owners react to the facts."""
 
 from koalapy.attempts.cancel import can_be_cancelled, cancel, detach, may_run
-from koalapy.attempts.missing import end_lost, lost_at
+from koalapy.attempts.missing import lost_at
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.commands import ReleaseAttempt
@@ -53,7 +53,7 @@ def on_came_to_barrier(core: Core, now: Instant, event: CameToBarrier) -> None:
     pilot = core.records.attempt(event.attempt)
     if pilot is not None and pilot.state is AttemptState.AT_BARRIER:
         core.at_barrier.add(pilot.id, pilot.cluster)
-        core.launchers.dirty[pilot.id] = None
+        core.launchers.mark_dirty(pilot.id)
 
 
 def on_refused(core: Core, now: Instant, event: Refused) -> None:
@@ -73,17 +73,11 @@ def failure_of(pilot: Attempt) -> Reason | None:
 # ---- the step
 
 
-def end_missing(core: Core, now: Instant) -> None:
-    """End the pilots that have been missing for so long that they count as lost."""
-    for pilot in list(core.launchers.timed.values()):
-        if pilot.unknown_since is not None:
-            end_lost(core, now, pilot)
-
-
-def examine(core: Core, now: Instant) -> None:
+def step(core: Core, now: Instant) -> bool:
     """Stop the pilots that are late at their barriers, release those that are there, and detach what cannot be ended.
 
-    Only pilots that changed are examined, and those with a running timer.
+    Only pilots that changed are examined, and those with a running timer. It is due in each batch while there is a
+    timer.
     """
     for pilot in list(core.launchers.timed.values()):
         if (late_at := barrier_ends(pilot, core.settings)) is not None and now >= late_at:
@@ -93,6 +87,7 @@ def examine(core: Core, now: Instant) -> None:
     for identity in dirty:
         if (found := core.records.launchers.get(identity)) is not None and not found.let_go:
             _examine(core, now, found)
+    return bool(core.launchers.timed)
 
 
 def _examine(core: Core, now: Instant, pilot: Attempt) -> None:

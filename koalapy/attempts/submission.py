@@ -73,7 +73,7 @@ def on_submission_failed(core: Core, now: Instant, event: SubmissionFailed) -> N
     core.records.note_attempt(
         now, attempt.id, attempt.cluster, HistoryKind.SUBMISSION_FAILED, **reason_details(event.reason)
     )
-    core.facts.append(
+    core.derive(
         Ended(
             attempt=attempt.id,
             owner=attempt.owner_kind,

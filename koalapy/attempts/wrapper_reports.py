@@ -41,7 +41,7 @@ def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
         changes.pop("state", None)
     update_attempt(core, now, attempt, changes)
     if event.phase is _P.AT_BARRIER:
-        core.facts.append(CameToBarrier(attempt=attempt.id, owner=attempt.owner_kind))
+        core.derive(CameToBarrier(attempt=attempt.id, owner=attempt.owner_kind))
 
 
 def _is_division(request: ComponentRequest, nodes: Sequence[Node]) -> bool:

@@ -8,6 +8,7 @@ from koalapy.attempts.cancel import clean_up
 from koalapy.attempts.directories import remove_directory
 from koalapy.coallocation import barrier
 from koalapy.core.core import Core
+from koalapy.core.due import LEASES
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
@@ -38,6 +39,7 @@ def on_joined(core: Core, now: Instant, event: ClusterJoined) -> None:
     core.settings = replace(core.settings, clusters=(*core.settings.clusters, event.settings))
     core.information.join(event.settings)
     core.recalled.join(event.settings.name)
+    core.due.wake(LEASES)  # that of the cluster may be over meanwhile
     _enter_attempts(core, event.settings.name)
 
 
@@ -51,7 +53,7 @@ def on_changed(core: Core, now: Instant, event: ClusterChanged) -> None:
     core.settings = replace(core.settings, clusters=tuple(kept))
     core.information.change(event.settings)
     _enter_attempts(core, name)
-    core.nodes_changed = True
+    core.mark_nodes_changed()
 
 
 def on_left(core: Core, now: Instant, event: ClusterLeft) -> None:
@@ -90,7 +92,8 @@ def on_connected(core: Core, now: Instant, event: ClusterConnected) -> None:
     if not again:
         barrier.end_session(core, event.cluster)
         came = [core.records.attempt(each) for each in core.came_before.pop(event.cluster, ())]
-        core.facts += [CameToBarrier(attempt=each.id, owner=each.owner_kind) for each in came if each is not None]
+        for each in filter(None, came):
+            core.derive(CameToBarrier(attempt=each.id, owner=each.owner_kind))
         missing.asked_anew(core, now, event.cluster)
     core.sessions.new_session(event.cluster)
     core.poll_urgency.forget(event.cluster)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from koalapy.broker.groups import is_spread, of_choice
 from koalapy.coallocation.stop import account_held
 from koalapy.core.core import Core
+from koalapy.core.due import DOUBTFUL
 from koalapy.model.events import StoreRestored, WrapperReported
 from koalapy.model.history import HistoryKind
 from koalapy.model.identity import FIRST_PILOT, MAX_COMPONENTS, PILOTS_END
@@ -41,20 +42,23 @@ def skip_used_ids(counters: Counters) -> Counters:
 def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:
     """Skip ids that may be in use, and note the restore in the history of every doubtful job and sweep."""
     core.mark_dirty()
+    core.due.wake(DOUBTFUL)
     core.startup_gate.open()
     core.records.count(skip_used_ids(core.records.counters))
     for each in doubtful(core.records):
         core.records.note(now, each.id, HistoryKind.STORE_RESTORED)
 
 
-def bind_waiting(core: Core, now: Instant) -> None:
+def step(core: Core, now: Instant) -> bool:
     """Bind each doubtful job of the wait queue to the clusters that remember it.
 
-    All clusters are excluded for these jobs until every cluster has reported.
+    All clusters are excluded for these jobs until every cluster has reported. It is due in each batch from the restore
+    on.
     """
     for each in doubtful(core.records):
         if isinstance(each, Job) and each.state.queued:
             _bind(core, now, each)
+    return core.records.counters.doubtful_below > 0
 
 
 def _bind(core: Core, now: Instant, job: Job) -> None:

@@ -1,6 +1,7 @@
-"""The run list's step: it releases, completes and stops jobs, applies their time-outs, and breaks deadlocks."""
+"""The run list's step: it releases, completes and stops jobs, applies their time-outs, and breaks deadlocks.
 
-import heapq
+It examines only jobs that changed or whose timer expired; each job has one timer.
+"""
 
 from koalapy.attempts import missing
 from koalapy.attempts.cancel import can_be_cancelled
@@ -11,69 +12,52 @@ from koalapy.coallocation.retries import apply_outcome
 from koalapy.coallocation.stop import detach_what_cannot_be_cancelled, stop_job
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
-from koalapy.model.identity import JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.units import Instant
 
-_FEW = 64  # stale entries of the heap that are not worth a new one
+
+def wakeup(core: Core) -> Instant | None:
+    """Return the instant at which time alone changes something for a job; None if there is no such instant."""
+    return core.run_list.timers.next()
 
 
-class RunListStep:
-    """The step over the run list. It examines only jobs that changed or whose timer expired; each job has one timer."""
+def fire_timers(core: Core, now: Instant) -> None:
+    """Mark the jobs whose timers have expired. If one of them waits, the next pass examines the whole queue."""
+    for identity in core.run_list.timers.ring(now):
+        core.run_list.mark_dirty(identity)
+        if core.records.jobs[identity].state.queued:
+            core.queue.stale = True
+            core.mark_dirty()
 
-    def __init__(self, core: Core) -> None:
-        self._timers = JobTimers()
-        for identity, job in core.records.jobs.items():
-            self._timers.set(identity, _next_moment(core, Instant(0), job))
 
-    def wakeup(self) -> Instant | None:
-        """Return the instant at which time alone changes something for a job; None if there is no such instant."""
-        return self._timers.next()
+def step(core: Core, now: Instant) -> bool:
+    """Process every job marked dirty since the previous call, also by that call. It is due in each batch."""
+    run_list, jobs = core.run_list, core.records.jobs
+    if not run_list.dirty and not core.information.commitments.dirty:
+        return True
+    dirty = sorted(run_list.dirty) if len(run_list.dirty) > 1 else list(run_list.dirty)
+    run_list.dirty.clear()
+    for identity in dirty:
+        job = jobs[identity]
+        if job.request.site is not None:
+            continue  # its site reports how it is
+        if job.state.active and job.flow is None:
+            _examine(core, now, job)
+        elif job.state.queued and (due := lowered_from(job, core.settings)) is not None and now >= due:
+            lower(core, now, job, "wait")
+    if len(run_list.split) > 1 and (core.information.commitments.dirty or not run_list.split.keys().isdisjoint(dirty)):
+        _break_deadlocks(core, now)  # a deadlock results from a measurement, or from a change of a job in it
+    return True
 
-    def fire_due(self, core: Core, now: Instant) -> bool:
-        """Mark the jobs whose timers have expired. Return whether one of them is in the wait queue."""
-        waited = False
-        for identity in self._timers.ring(now):
-            core.run_list.mark_dirty(identity)
-            waited |= core.records.jobs[identity].state.queued
-        return waited
 
-    def end_lost(self, core: Core, now: Instant) -> None:
-        """End the attempts of dirty jobs that have been missing for so long that they count as lost."""
-        run_list = core.run_list
-        for identity in sorted(run_list.missing.keys() & run_list.dirty.keys()):
-            for attempt in core.records.jobs[identity].live:
-                if attempt.unknown_since is not None:
-                    missing.end_lost(core, now, attempt)
-
-    def run(self, core: Core, now: Instant) -> None:
-        """Process every job marked dirty since the previous call, also by that call."""
-        run_list, jobs = core.run_list, core.records.jobs
-        if not run_list.dirty and not core.information.commitments.dirty:
-            return
-        dirty = sorted(run_list.dirty) if len(run_list.dirty) > 1 else list(run_list.dirty)
-        run_list.dirty.clear()
-        for identity in dirty:
-            job = jobs[identity]
-            if job.request.site is not None:
-                continue  # its site reports how it is
-            if job.state.active and job.flow is None:
-                _examine(core, now, job)
-            elif job.state.queued and (due := lowered_from(job, core.settings)) is not None and now >= due:
-                lower(core, now, job, "wait")
-        if len(run_list.split) > 1 and (
-            core.information.commitments.dirty or not run_list.split.keys().isdisjoint(dirty)
-        ):
-            _break_deadlocks(core, now)  # a deadlock results from a measurement, or from a change of a job in it
-
-    def set_timers(self, core: Core, now: Instant) -> None:
-        """Set the timer of every job that changed since the previous call."""
-        jobs, run_list = core.records.jobs, core.run_list
-        if not run_list.timers_dirty:
-            return
-        for identity in run_list.timers_dirty:
-            self._timers.set(identity, _next_moment(core, now, jobs[identity]))
-        run_list.timers_dirty.clear()
+def set_timers(core: Core, now: Instant) -> None:
+    """Set the timer of every job that changed since the previous call."""
+    jobs, run_list = core.records.jobs, core.run_list
+    if not run_list.timers_dirty:
+        return
+    for identity in run_list.timers_dirty:
+        run_list.timers.set(identity, _next_moment(core, now, jobs[identity]))
+    run_list.timers_dirty.clear()
 
 
 def _examine(core: Core, now: Instant, job: Job) -> None:
@@ -135,42 +119,3 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
 
 def _lost_at(core: Core, attempt: Attempt) -> Instant | None:
     return missing.lost_at(attempt, core.settings) if core.information.is_connected(attempt.cluster) else None
-
-
-class JobTimers:
-    """The next instant of each job at which time alone changes something, the earliest first.
-
-    An entry of the heap counts while it equals its job's instant; others are dropped when they reach the top.
-    """
-
-    def __init__(self) -> None:
-        self._moments: dict[JobId, Instant] = {}
-        self._heap: list[tuple[Instant, JobId]] = []
-
-    def set(self, job: JobId, moment: Instant | None) -> None:
-        """Set the instant of the job; None removes it."""
-        if moment is None:
-            self._moments.pop(job, None)
-            return
-        if moment == self._moments.get(job):
-            return
-        self._moments[job] = moment
-        heapq.heappush(self._heap, (moment, job))
-        if len(self._heap) > 2 * len(self._moments) + _FEW:
-            self._heap = sorted((moment, job) for job, moment in self._moments.items())
-
-    def next(self) -> Instant | None:
-        """Return the earliest instant that is set; None if none is."""
-        heap = self._heap
-        while heap and self._moments.get(heap[0][1]) != heap[0][0]:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
-
-    def ring(self, now: Instant) -> list[JobId]:
-        """Return the jobs whose instant is reached, the earliest first, and remove their instants."""
-        due: list[JobId] = []
-        while (moment := self.next()) is not None and moment <= now:
-            job = heapq.heappop(self._heap)[1]
-            del self._moments[job]
-            due.append(job)
-        return due

@@ -39,8 +39,11 @@ def commit_processors(core: Core) -> None:
     core.information.commitments.pair({cluster: list(pairs.values()) for cluster, pairs in found.items()})
 
 
-def step(core: Core, now: Instant) -> None:
-    """Resume each job whose preempting job has given its processors up. A job that is stopped is not resumed."""
+def step(core: Core, now: Instant) -> bool:
+    """Resume each job whose preempting job has given its processors up. A job that is stopped is not resumed.
+
+    It is due in each batch while jobs are suspended.
+    """
     for identity in list(core.suspended.jobs):
         job = core.records.jobs[identity]
         assert job.suspended_for is not None
@@ -52,6 +55,7 @@ def step(core: Core, now: Instant) -> None:
             core.records.note(now, identity, HistoryKind.JOB_RESUMED, by=by)
             _order(core, job)
     commit_processors(core)
+    return bool(core.suspended.jobs)
 
 
 def on_connected(core: Core, now: Instant, event: ClusterConnected) -> None:

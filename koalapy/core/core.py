@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from koalapy.core.at_barrier import AtBarrier
+from koalapy.core.due import FACTS, PASS, SWEEPS, DueSteps
 from koalapy.core.foreign import ForeignStatements
 from koalapy.core.launchers import Launchers
 from koalapy.core.leases import Leases
@@ -40,23 +41,24 @@ class Core:
     refused because of a limit on submitted jobs, though some may not wait for it any more. `silent`: attempts that have
     given no sign since koalad's start. `came_before`: by cluster, the attempts that were at their barriers in a session
     that this engine has taken over from the one before. `node_sizes`: by cluster, the processors of the largest node
-    that the cluster has shown, or that a Launcher has there. `dirty`: whether something that the scheduling pass reads
-    has changed. `nodes_changed`: whether a cluster was measured since the nodes were last surveyed for sweeps. `left`:
-    clusters that have left the grid since this koalad's start, to which no command goes. `facts`: those derived from
-    the present event, for the owners of attempts.
+    that the cluster has shown, or that a Launcher has there. `nodes_changed`: whether a cluster was measured since the
+    nodes were last surveyed for sweeps. `left`: clusters that have left the grid since this koalad's start, to which no
+    command goes. `facts`: those that were derived for the owners of attempts, which have not reacted yet. `due`: the
+    steps of the engine that are due.
     """
 
     def __init__(self, settings: Settings, snapshot: Snapshot) -> None:
         names = [each.name for each in settings.clusters]
         self.settings = settings
         self.information = Information(settings.clusters, snapshot.instance, settings.settles, settings.beside_program)
-        self.run_list, self.queue = RunList(), WaitQueue()
-        self.at_barrier, self.launchers, self.notifications = AtBarrier(), Launchers(), Notifications()
-        self.prerequisites = Prerequisites()
-        self.sent_jobs, self.received_jobs, self.suspended = SentJobs(), ReceivedJobs(), SuspendedJobs()
+        self.due = due = DueSteps()
+        self.run_list, self.queue = RunList(due), WaitQueue()
+        self.at_barrier, self.launchers, self.notifications = AtBarrier(), Launchers(due), Notifications(due)
+        self.prerequisites = Prerequisites(due)
+        self.sent_jobs, self.received_jobs, self.suspended = SentJobs(), ReceivedJobs(due), SuspendedJobs(due)
         lives = self.information.commitments, self.at_barrier
-        indices: tuple[Index, ...] = self.run_list, self.queue, self.notifications, self.prerequisites
-        self.pilots = Pilots(snapshot.pilots)
+        indices: tuple[Index, ...] = due, self.run_list, self.queue, self.notifications, self.prerequisites
+        self.pilots = Pilots(due, snapshot.pilots)
         indices = *indices, self.sent_jobs, self.received_jobs, self.suspended, self.pilots
         self.records = Records(snapshot, indices, lives, (self.launchers,))
         self.prerequisites.survey(self.records.all_work(), snapshot.unreadable)
@@ -75,14 +77,13 @@ class Core:
         self.pruning = PruningState()
         self.note_commands([entry.command for entry in snapshot.outbox])
         self.sessions, self.pauses = SessionState(), Pauses()
-        self.neighbours = Neighbours(snapshot.neighbours, snapshot.requests_seen)
-        self.leases = Leases(snapshot.leases)
+        self.neighbours = Neighbours(due, snapshot.neighbours, snapshot.requests_seen)
+        self.leases = Leases(due, snapshot.leases)
         self.matching = Matching()
         self.node_sizes: dict[str, int] = {}
         self.nodes_changed = False
         self.left: dict[str, None] = {}
         self.facts: list[Fact] = []
-        self.dirty = True
 
     def inherit(self, before: "Core") -> None:
         """Take over, from the core that this one replaces, what no store keeps and no cluster reports again.
@@ -117,11 +118,21 @@ class Core:
         self.came_before.pop(cluster, None)
         self.limited.pop(cluster, None)
         self.node_sizes.pop(cluster, None)
-        self.nodes_changed = True
+        self.mark_nodes_changed()
 
     def mark_dirty(self) -> None:
         """Let the scheduling pass look at the wait queue again."""
-        self.dirty = True
+        self.due.steps |= PASS
+
+    def mark_nodes_changed(self) -> None:
+        """Let the nodes be surveyed for sweeps."""
+        self.nodes_changed = True
+        self.due.steps |= SWEEPS
+
+    def derive(self, fact: Fact) -> None:
+        """Derive a fact, to which the owner of its attempt reacts before anything else is done."""
+        self.facts.append(fact)
+        self.due.steps |= FACTS
 
     def mark_cluster_dirty(self, cluster: str) -> None:
         """Let the next step examine every job and pilot that lives on the cluster."""
@@ -133,4 +144,4 @@ class Core:
         if attempt.pilot is None:
             self.run_list.mark_dirty(attempt.id.job)
         else:
-            self.launchers.dirty[attempt.id] = None
+            self.launchers.mark_dirty(attempt.id)

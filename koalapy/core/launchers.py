@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import TypeVar
 
+from koalapy.core.due import LAUNCHERS, MISSING, DueSteps
 from koalapy.model.attempt import Attempt, Owner, OwnerKind
 from koalapy.model.identity import AttemptId
 
@@ -16,7 +17,8 @@ class Launchers:
     missing, so that a timer may run. `turned`: pilots whose state changed since the list was last cleared.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, due: DueSteps) -> None:
+        self._due = due
         self.dirty: dict[AttemptId, None] = {}
         self.timed: dict[AttemptId, Attempt] = {}
         self.turned: list[AttemptId] = []
@@ -48,11 +50,17 @@ class Launchers:
         found = sorted(self._on.get(cluster, {}).items())
         return [pilot for _, pilot in found if pilot.owner.kind is kind]
 
+    def mark_dirty(self, pilot: AttemptId) -> None:
+        """Let the next step examine the pilot."""
+        self.dirty[pilot] = None
+        self._due.wake(LAUNCHERS)
+
     def _enter(self, pilot: Attempt) -> None:
-        self.dirty[pilot.id] = None
+        self.mark_dirty(pilot.id)
         waits = pilot.allocated_at is not None and not (pilot.state.released or pilot.state.ended)
         if waits or pilot.unknown_since is not None:
             self.timed[pilot.id] = pilot
+            self._due.wake(MISSING)
         else:
             self.timed.pop(pilot.id, None)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from koalapy.core.due import LEASES, REQUESTS, DueSteps
 from koalapy.model.commands import GridHint
 from koalapy.model.lease import BorrowedLease, Lease, LeaseId, LentLease
 from koalapy.model.states import LEASE_TRANSITIONS, LeaseState
@@ -20,7 +21,8 @@ class Leases:
     again. After a restart of koalad these are derived anew.
     """
 
-    def __init__(self, leases: Iterable[Lease] = ()) -> None:
+    def __init__(self, due: DueSteps, leases: Iterable[Lease] = ()) -> None:
+        self._due = due
         self.lent: dict[tuple[str, int], LentLease] = {}
         self.borrowed: dict[tuple[str, int], BorrowedLease] = {}
         self.changed: dict[LeaseId, Lease] = {}
@@ -33,6 +35,7 @@ class Leases:
         """Add a new lease."""
         self._put(lease)
         self.changed[lease.id] = lease
+        self._due.wake(REQUESTS | LEASES)
 
     def change(self, lease: L, **changes: Any) -> L:
         """Change these fields of a lease. Return its new record.

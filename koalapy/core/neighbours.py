@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from koalapy.core.due import NEIGHBOURS, DueSteps
 from koalapy.model.events import NeighbourEvent, NeighbourJoined, NeighbourMessage
 from koalapy.model.identity import JobId
 from koalapy.model.lease import Origin, SeenRequest, SweepWish
@@ -32,7 +33,8 @@ class Neighbours:
     neighbour is served a minute's requests once more, and one pilot is claimed in vain.
     """
 
-    def __init__(self, neighbours: Iterable[Neighbour], seen: Iterable[SeenRequest] = ()) -> None:
+    def __init__(self, due: DueSteps, neighbours: Iterable[Neighbour], seen: Iterable[SeenRequest] = ()) -> None:
+        self._due = due
         self.records = {each.name: each for each in neighbours}
         self.changed: dict[str, Neighbour] = {}
         self.connected: dict[str, None] = {}
@@ -62,6 +64,7 @@ class Neighbours:
     def put(self, neighbour: Neighbour) -> None:
         self.records[neighbour.name] = neighbour
         self.changed[neighbour.name] = neighbour
+        self._due.wake(NEIGHBOURS)
 
     def change(self, name: str, **changes: Any) -> None:
         self.put(replace(self.records[name], **changes))

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from koalapy.core.due import NOTIFICATIONS, DueSteps
 from koalapy.model.commands import AnnounceNotification, Command, SendNotification
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId
@@ -41,7 +42,8 @@ class Notifications(Index):
     `given_up`: since koalad started, the newest of those that were not sent, or perhaps not, each with the reason.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, due: DueSteps) -> None:
+        self._due = due
         self.unsettled: dict[NotificationId, Unsettled] = {}
         self.changes: list[tuple[Work, NotifyOn]] = []
         self.given_up: list[tuple[Notification, Reason]] = []
@@ -72,6 +74,7 @@ class Notifications(Index):
     def note_change(self, work: Work, on: NotifyOn) -> None:
         """Note a change in this step, of which the recipients of a job or sweep are notified."""
         self.changes.append((work, on))
+        self._due.wake(NOTIFICATIONS)
 
     # ---- notifications on their way
 

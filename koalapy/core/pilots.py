@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from koalapy.core.due import PILOTS, DueSteps
 from koalapy.model.commands import GridHint
 from koalapy.model.identity import JobId
 from koalapy.model.index import Index
@@ -17,16 +18,16 @@ from koalapy.policies.pilots import PilotKeeper
 class Pilots(Index):
     """The records of the pilots that are not over, by job, in the order of their opening.
 
-    `unsaved`: the records that have changed in this step. `ended`: those whose jobs have become final since they were
-    last followed. `naming`: by pilot, the jobs and sweeps that name its cluster. `hints`: by cluster, the newest hint
-    that is not known to be carried out. `look_at`: when a pilot may end next; `keep_at`: when one may be opened next.
-    `keepers`: by cluster, of the rules of the grid file; after a restart of koalad they begin anew.
+    `unsaved`: the records that have changed in this step. `naming`: by pilot, the jobs and sweeps that name its
+    cluster. `hints`: by cluster, the newest hint that is not known to be carried out. `look_at`: when a pilot may end
+    next; `keep_at`: when one may be opened next. `keepers`: by cluster, of the rules of the grid file; after a restart
+    of koalad they begin anew.
     """
 
-    def __init__(self, pilots: Iterable[Pilot]) -> None:
+    def __init__(self, due: DueSteps, pilots: Iterable[Pilot]) -> None:
+        self._due = due
         self.records = {each.id: each for each in pilots}
         self.unsaved: dict[JobId, Pilot] = {}
-        self.ended: dict[JobId, None] = {}
         self.naming: dict[JobId, dict[JobId, None]] = {}
         self.hints: dict[str, GridHint] = {}
         self.look_at: Instant | None = None
@@ -62,12 +63,13 @@ class Pilots(Index):
     def added(self, job: Job) -> None:
         if job.id not in self.records and (pilot := first_record(job)) is not None:
             self.put(pilot)
+            self._due.wake(PILOTS)
         self._enter(job)
 
     def became_final(self, job: Job) -> None:
         if (pilot := self.records.get(job.id)) is not None:
             self.put(replace(pilot, failed=job.state is JobState.FAILED))
-            self.ended[job.id] = None
+            self._due.wake(PILOTS)
         self._remove(job)
 
     def sweep_added(self, sweep: Sweep) -> None:

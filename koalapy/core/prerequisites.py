@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 
+from koalapy.core.due import PREREQUISITES, DueSteps
 from koalapy.model.identity import JobId
 from koalapy.model.index import Index
 from koalapy.model.job import Job
@@ -15,7 +16,8 @@ class Prerequisites(Index):
     `left`: by flow, the number of its jobs and sweeps whose end is not counted yet.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, due: DueSteps) -> None:
+        self._due = due
         self.ended: list[Work] = []
         self.left: dict[JobId, int] = {}
         self._dependants: dict[JobId, list[JobId]] = {}
@@ -79,3 +81,4 @@ class Prerequisites(Index):
         self._unmet.pop(work.id, None)
         if work.part_of is not None or work.id in self._dependants:
             self.ended.append(work)
+            self._due.wake(PREREQUISITES)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from koalapy.core.due import NEIGHBOURS, DueSteps
 from koalapy.model.identity import JobId, is_site, site_of
 from koalapy.model.index import Index
 from koalapy.model.job import Job
@@ -51,7 +52,8 @@ class ReceivedJobs(Index):
     and when. `dirty`: those that have changed since. `ended`: those that have ended since.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, due: DueSteps) -> None:
+        self._due = due
         self.jobs: dict[tuple[str, str, JobId], Job] = {}
         self.reported: dict[JobId, tuple[Sent, Instant]] = {}
         self.dirty: dict[JobId, None] = {}
@@ -64,14 +66,14 @@ class ReceivedJobs(Index):
     def added(self, job: Job) -> None:
         if (key := received_key(job)) is not None:
             self.jobs[key] = job
-            self.dirty[job.id] = None
+            self._mark_dirty(job.id)
 
     def follows(self, job: Job) -> bool:
         return received_key(job) is not None
 
     def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
         if "state" in names or "flow" in names:
-            self.dirty[job.id] = None
+            self._mark_dirty(job.id)
 
     def became_final(self, job: Job) -> None:
         if (key := received_key(job)) is not None:
@@ -79,6 +81,11 @@ class ReceivedJobs(Index):
             self.dirty.pop(job.id, None)
             self.reported.pop(job.id, None)
             self.ended.append(job)
+            self._due.wake(NEIGHBOURS)
+
+    def _mark_dirty(self, job: JobId) -> None:
+        self.dirty[job] = None
+        self._due.wake(NEIGHBOURS)
 
 
 def received_key(job: Job) -> tuple[str, str, JobId] | None:

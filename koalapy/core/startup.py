@@ -29,6 +29,10 @@ class StartupGate:
     def missing(self) -> list[str]:
         return list(self._missing) if self._closed else []
 
+    def awaits(self) -> bool:
+        """Return whether there is a cluster that has been neither reached nor found unreachable."""
+        return bool(self._missing)
+
     def reached(self, cluster: str) -> None:
         self._missing.pop(cluster, None)
 

@@ -56,14 +56,15 @@ def in_order(jobs: Iterable[Job]) -> list[Job]:
 class WaitQueue(Index):
     """An index of the jobs that wait to be placed. It knows which of them need no examination under any policy.
 
-    `order`: all positions. `to_recheck`: those of jobs that may be too large for the grid's present clusters.
-    `moved`: the first position where a job was added, removed or changed since the last `forget_moves`; None if there
-    is none.
+    `order`: all positions. `to_recheck`: those of jobs that may be too large for the grid's present clusters. `stale`:
+    whether the next pass examines all jobs, since the timer of one has expired. `moved`: the first position where a
+    job was added, removed or changed since the last `forget_moves`; None if there is none.
     """
 
     def __init__(self) -> None:
         self.order: list[Position] = []
         self.to_recheck: list[Position] = []
+        self.stale = False
         self.moved: Position | None = None
         self._waiting: dict[JobId, Waiting] = {}
         self._by_size, self._patient = _BySize(), _BySize()

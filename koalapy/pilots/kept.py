@@ -6,6 +6,7 @@ from dataclasses import replace
 from koalapy.broker.fit import misfit
 from koalapy.coallocation.user_requests import on_work_submitted
 from koalapy.core.core import Core
+from koalapy.core.due import PASS
 from koalapy.model.errors import Reason
 from koalapy.model.events import WorkSubmitted
 from koalapy.model.job import Job
@@ -15,12 +16,20 @@ from koalapy.model.units import Instant, format_duration
 from koalapy.policies.pilots import Kept, PilotKeeper
 
 
-def step(core: Core, now: Instant) -> None:
-    """Open the pilots that are required now, when jobs or pilots have changed or the time has come."""
+def step(core: Core, now: Instant) -> bool:
+    """Open the pilots that are required now, when jobs or pilots have changed or the time has come.
+
+    It is due in each batch if there are rules.
+    """
     pilots, rules = core.pilots, core.settings.pilots
     is_due = pilots.keep_at is not None and now >= pilots.keep_at
-    if not rules or not (core.dirty or pilots.unsaved or is_due):
-        return
+    if rules and (core.due.steps & PASS or pilots.unsaved or is_due):
+        _keep(core, now)
+    return bool(rules)
+
+
+def _keep(core: Core, now: Instant) -> None:
+    pilots, rules = core.pilots, core.settings.pilots
     pilots.keep_at = None
     pilots.keepers = {cluster: pilots.keepers.get(cluster, PilotKeeper()) for cluster, _ in rules}
     for cluster, rule in rules:

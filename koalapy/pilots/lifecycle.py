@@ -44,13 +44,13 @@ def on_joined(core: Core, now: Instant, event: ClusterJoined) -> None:
         _hint(core, LeaveCluster(event.settings.name))
 
 
-def step(core: Core, now: Instant) -> None:
+def step(core: Core, now: Instant) -> bool:
     """Bring each pilot to the state that its job and its cluster have led to. End those that are idle for too long.
 
-    As many of the kept ones stay idle as the grid file's rules have `least`.
+    As many of the kept ones stay idle as the grid file's rules have `least`. It is due in each batch while there are
+    pilots.
     """
     pilots = core.pilots
-    pilots.ended.clear()
     pilots.look_at = None
     spare = _spare(core)
     for pilot in list(pilots.records.values()):
@@ -62,6 +62,7 @@ def step(core: Core, now: Instant) -> None:
             _follow_use(core, now, pilot, known, spare)
         elif pilot.state.is_cluster and pilot.around in core.information.clusters:
             _hint(core, JoinCluster(pilot))
+    return bool(pilots.records)
 
 
 def _spare(core: Core) -> Counter[str]:

@@ -42,7 +42,7 @@ def on_measured(core: Core, now: Instant, event: ClusterMeasured) -> None:
     if core.records.sweeps or core.settings.scavenging.admission == DYNAMIC:
         known = core.information.clusters[event.cluster]
         core.node_sizes[event.cluster] = node_size(known, core.node_sizes.get(event.cluster, 0))
-        core.nodes_changed = True
+        core.mark_nodes_changed()
 
 
 class IdleNodes:

@@ -90,19 +90,29 @@ class Scavenger:
 
     # ---- steps
 
-    def end_sweeps(self, now: Instant) -> None:
-        """End the sweeps that have ended. Jobs that wait for them can then be placed before nodes are taken back."""
+    def end_sweeps(self, now: Instant) -> bool:
+        """End the sweeps that have ended. Jobs that wait for them can then be placed before nodes are taken back.
+
+        It is due in each batch while there are sweeps.
+        """
         if self._core.records.sweeps:
             feeding.begin(self._core)
             for sweep in self._sweeps():
                 self._follow_up(now, sweep)
+        return bool(self._core.records.sweeps)
 
-    def step(self, now: Instant) -> None:
-        """Take back nodes for placed jobs, and give the idle ones to sweeps; no job is placed after it."""
+    def step(self, now: Instant) -> bool:
+        """Take back nodes for placed jobs, and give the idle ones to sweeps; no job is placed after it.
+
+        It is due in each batch while there are sweeps.
+        """
         if not self._core.records.sweeps:
             wishes.forget(self._core)
-            if not self._core.nodes_changed:
-                return
+        if self._core.records.sweeps or self._core.nodes_changed:
+            self._divide(now)
+        return bool(self._core.records.sweeps)
+
+    def _divide(self, now: Instant) -> None:
         self._note_suspensions(now)
         reclaim.withdraw(self._core, now)
         black_holes.judge(self._core, now)

@@ -42,10 +42,6 @@ class Passes:
         self._settled = False  # whether the last pass decided all positions before its end
         self._end: Position | None = None  # the position where the last pass stopped
 
-    def mark_stale(self) -> None:
-        """Examine the whole queue in the next pass: a timer of a waiting job has expired."""
-        self._settled = False
-
     def decide(self, now: Instant) -> Iterator[Decision]:
         """Yield the pass's decisions; each must be carried out before the next is taken."""
         if not self._queue.order:
@@ -55,6 +51,8 @@ class Passes:
             self._matched, self._settled = self._matching.version, False
         if self._awaited != self._gate.missing:
             self._awaited, self._settled = self._gate.missing, False
+        if self._queue.stale:
+            self._queue.stale = self._settled = False
         since = self._queue.moved if self._settled else None
         if self._settled and (since is None or (self._end is not None and since > self._end)):
             return

@@ -6,14 +6,16 @@ from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.commands import GridHint, JoinCluster, LeaveCluster
 from koalapy.model.lease import Borrow, BorrowedLease, Lease, LeasedCluster, lease_network, lease_of_cluster
+from koalapy.model.units import Instant
 
 
-def step(core: Core) -> None:
-    """Let leases join and leave the grid. A hint is given once: it is tried again until it is carried out."""
+def step(core: Core, now: Instant) -> bool:
+    """Let leases join and leave the grid. A hint is given once: it is tried again until it is carried out.
+
+    It is due in each batch while a lease is borrowed, is in the grid, or is to leave it.
+    """
     before, there = core.leases.hinted, core.information.clusters
     joined = [name for name in core.information.held if lease_of_cluster(name) is not None]
-    if not (core.leases.borrowed or joined or before):
-        return
     wanted = _clusters(core.leases.borrowed.values(), core.settings.borrow)
     due: dict[str, GridHint] = {name: JoinCluster(each) for name, each in wanted.items() if name not in there}
     begun = [name for name, hint in before.items() if isinstance(hint, JoinCluster)]
@@ -22,6 +24,7 @@ def step(core: Core) -> None:
         if before.get(name) != hint:
             core.records.hint(hint)
     core.leases.hinted = due
+    return bool(core.leases.borrowed or joined or due)
 
 
 def leases_held(leases: Iterable[Lease], attempts: Iterable[Attempt], borrow: Borrow | None) -> list[LeasedCluster]:

@@ -89,12 +89,15 @@ def on_end_requested(core: Core, now: Instant, event: LeaseEndRequested) -> None
         give_back(core, now, borrowed)
 
 
-def step(core: Core, now: Instant) -> None:
-    """Follow the leases both ways, and ask for jobs that wait. Send jobs, and report what may be had here."""
+def step(core: Core, now: Instant) -> bool:
+    """Follow the leases both ways, and ask for jobs that wait. Send jobs, and report what may be had here.
+
+    It is due in each batch while there are neighbours.
+    """
     neighbours = core.neighbours
     receiving.step(core, now)
     if not neighbours.records:
-        return
+        return False
     for lease in core.leases.all():
         if lease.neighbour not in neighbours.connected:
             neighbours.apart_since.setdefault(lease.neighbour, now)
@@ -105,6 +108,7 @@ def step(core: Core, now: Instant) -> None:
     waits = core.queue.order or neighbours.lacking_since
     asks = core.settings.borrow is not None and waits and neighbours.connected
     neighbours.look_at = Instant(now + LOOK_EVERY) if core.leases.all() or asks else None
+    return True
 
 
 def _report_free(core: Core, now: Instant) -> None:

@@ -61,15 +61,20 @@ def on_delegated(core: Core, now: Instant, event: RequestDelegated) -> None:
         neighbours.match_at = Instant(now + rules.interval)
 
 
-def step(core: Core, now: Instant) -> None:
-    """Serve the requests that wait, if their cycle is due: in the order of the policy, each once."""
-    neighbours = core.neighbours
-    waiting = [each for each in core.leases.lent.values() if each.is_undecided]
-    if not waiting:
+def step(core: Core, now: Instant) -> bool:
+    """Serve the requests that wait, if their cycle is due: in the order of the policy, each once.
+
+    It is due in each batch while there are lent leases.
+    """
+    neighbours, lent = core.neighbours, core.leases.lent
+    waiting = [each for each in lent.values() if each.is_undecided]
+    if not waiting or neighbours.match_at is None or now >= neighbours.match_at:
         neighbours.match_at = None
-    if not waiting or (neighbours.match_at is not None and now < neighbours.match_at):
-        return
-    neighbours.match_at = None
+        _serve(core, now, waiting)
+    return bool(lent)
+
+
+def _serve(core: Core, now: Instant, waiting: list[LentLease]) -> None:
     for lease in _in_order(core, waiting):
         reason = _NO_TIME if now >= lease.asked.answer_by else None
         reason = reason or _why_not_isolated(core, lease) or lending.serve(core, now, lease)

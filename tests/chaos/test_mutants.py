@@ -66,12 +66,12 @@ from koalapy.coallocation import (
     retries,
     step,
     stop,
-    suspend,
     user_requests,
 )
 from koalapy.coallocation.flows import prerequisites
 from koalapy.core import wait_queue
 from koalapy.core.core import Core
+from koalapy.core.due import PASS, SUSPENDED
 from koalapy.core.matching import Matching
 from koalapy.core.prerequisites import Prerequisites
 from koalapy.core.startup import StartupGate
@@ -477,9 +477,9 @@ def _a_measurement_starts_no_scheduling_pass() -> Any:
     real = clusters.on_measured
 
     def on_measured(core: Any, now: Any, event: Any) -> None:
-        before = core.dirty
+        before = core.due.steps & PASS
         real(core, now, event)
-        core.dirty = before
+        core.due.steps ^= (core.due.steps & PASS) ^ before
 
     reactions = {**engine.REACTIONS, ClusterMeasured: (on_measured, *engine.REACTIONS[ClusterMeasured][1:])}
     return patch.object(engine, "REACTIONS", reactions)
@@ -840,7 +840,8 @@ def _a_vacated_job_starts_again_beside_itself() -> Any:
 
 
 def _a_suspended_job_is_never_resumed() -> Any:
-    return _together(_every_grid_suspends(), patch.object(suspend, "step", lambda core, now: None))
+    steps = {**engine.STEPS, SUSPENDED: lambda made, now: None}
+    return _together(_every_grid_suspends(), patch.object(engine, "STEPS", steps))
 
 
 def _every_grid_suspends() -> Any:

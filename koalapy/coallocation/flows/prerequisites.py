@@ -32,14 +32,13 @@ class _Cause(NamedTuple):
 _Causes = Mapping[JobId, _Cause]  # of each job that failed for another's sake
 
 
-def settle(core: Core, now: Instant) -> bool:
+def step(core: Core, now: Instant) -> None:
     """Let each job take its turn, or fail, whose prerequisites have ended since the last call, and count ends in flows.
 
-    All of it happens in the commit that ends the prerequisites. Returns whether a job entered the wait queue.
+    All of it happens in the commit that ends the prerequisites.
     """
     ended = core.prerequisites.ended
     causes: dict[JobId, _Cause] = {}
-    entered = False
     for job in ended:  # it grows: what fails has dependants too
         for each in core.prerequisites.release_dependants(job.id):
             dependant = core.records.work(each)
@@ -50,22 +49,19 @@ def settle(core: Core, now: Instant) -> bool:
                 causes[each] = _Cause(job, above.root, above.length + 1) if above else _Cause(job, job, 1)
                 _fail(core, now, dependant, causes)
             elif not core.prerequisites.awaited(each):
-                entered |= _take_turn(core, now, dependant)
+                _take_turn(core, now, dependant)
         if job.part_of is not None:
             count_end(core, now, job)
     ended.clear()
-    return entered
 
 
-def _take_turn(core: Core, now: Instant, job: Work) -> bool:
+def _take_turn(core: Core, now: Instant, job: Work) -> None:
     """Let the job arrive in the wait queue; a held one waits there only once it is released."""
     core.records.change_work(job, position=core.records.new_tail_position())
-    if job.state is not JobState.BLOCKED:
-        return False
-    core.records.change_work(job, state=JobState.WAITING, waiting_since=now)
-    core.records.note(now, job.id, HistoryKind.PREREQUISITES_DONE)
-    core.mark_dirty()
-    return True
+    if job.state is JobState.BLOCKED:
+        core.records.change_work(job, state=JobState.WAITING, waiting_since=now)
+        core.records.note(now, job.id, HistoryKind.PREREQUISITES_DONE)
+        core.mark_dirty()
 
 
 def _fail(core: Core, now: Instant, job: Work, causes: _Causes) -> None:

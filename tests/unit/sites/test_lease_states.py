@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 
+from koalapy.core.due import DueSteps
 from koalapy.core.leases import Leases
 from koalapy.model.lease import Asked, BorrowedLease, LentLease, Origin, Wanted
 from koalapy.model.states import BORROWED_TRANSITIONS, LEASE_TRANSITIONS, LENT_TRANSITIONS, LeaseState
@@ -23,7 +24,7 @@ def test_a_lease_goes_from_state_to_state_by_the_table_of_its_side(lease: LentLe
     transitions = LEASE_TRANSITIONS[lease.lent]
     assert set(transitions) == set(LeaseState)
     for before, after in product(LeaseState, LeaseState):
-        leases = Leases()
+        leases = Leases(DueSteps())
         leases.add(there := replace(lease, state=before))
         if after in transitions[before]:
             assert leases.change(there, state=after).state is after
@@ -39,7 +40,7 @@ def test_a_lease_is_never_offered_twice_and_never_leaves_while_it_is_bound() -> 
 
 
 def test_both_sides_have_records_of_the_same_number() -> None:
-    leases = Leases([LENT, BORROWED])
+    leases = Leases(DueSteps(), [LENT, BORROWED])
     assert leases.all() == [LENT, BORROWED]
     assert (leases.lent_to("delft"), leases.borrowed_of("delft")) == ([LENT], [BORROWED])
     leases.drop(LENT)
@@ -51,7 +52,7 @@ def test_both_sides_have_records_of_the_same_number() -> None:
 def test_a_lease_that_is_passed_on_has_two_records_that_name_each_other() -> None:
     passed = replace(LENT, beyond=("lyon", 3))
     ours = replace(BORROWED, neighbour="lyon", number=3, beyond=("delft", 1))
-    leases = Leases([passed, ours])
+    leases = Leases(DueSteps(), [passed, ours])
     assert (leases.borrowed_for(passed), leases.lent_on(ours)) == (ours, passed)
     leases.drop(ours)
     assert (leases.borrowed_for(passed), leases.lent_on(BORROWED)) == (None, None)
