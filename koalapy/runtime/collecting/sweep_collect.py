@@ -18,7 +18,7 @@ from koalapy.runtime.collecting.sweep_plan import asked, is_wild, plan
 from koalapy.runtime.collecting.sweep_totals import Tally
 from koalapy.runtime.collecting.transfer import Mover, Source
 from koalapy.runtime.collecting.write_output import OutputDirectories, file_errors_translated
-from koalapy.runtime.staging.transfers import Transfer
+from koalapy.runtime.staging.transfers import Transfer, batches
 
 _MOST_NAMES = 1 << 17  # bytes of names in one ListFiles
 _MOST_WILD = 100  # patterns in one ListFiles: each searches the whole working directory
@@ -94,7 +94,8 @@ class SweepCollection:
     def _bring_page(self, page: Page) -> None:
         fresh = [result for result in page.results if result.number not in self._settled]
         tally = Tally()
-        for request in _requests(each for result in fresh for each in self._wanted_of(page.cluster, result, tally)):
+        wanted = (each for result in fresh for each in self._wanted_of(page.cluster, result, tally))
+        for request in batches(wanted, (_size_of_name, _MOST_NAMES), (is_wild, _MOST_WILD)):
             self._bring_some(page, request, tally)
         self._tally.take(tally)
         for result in fresh:
@@ -154,6 +155,10 @@ class SweepCollection:
         tally.size += size
 
 
+def _size_of_name(wanted: Wanted) -> int:
+    return len(json.dumps(asked(wanted))) + 2
+
+
 def _miss(tally: Tally, wanted: Wanted, why: str = "") -> None:
     if not wanted.needed:
         return
@@ -162,21 +167,6 @@ def _miss(tally: Tally, wanted: Wanted, why: str = "") -> None:
     else:
         about = f": {why.rstrip('.')}" if why else ""
         tally.missing.add(f"{wanted.path} (parameter {wanted.number}{about})")
-
-
-def _requests(wanted: Iterable[Wanted]) -> Iterator[list[Wanted]]:
-    """Yield the files in lists that fit into one request each."""
-    some: list[Wanted] = []
-    size = wild = 0
-    for each in wanted:
-        name, is_one = len(json.dumps(asked(each))) + 2, is_wild(each)
-        if some and (size + name > _MOST_NAMES or wild + is_one > _MOST_WILD):
-            yield some
-            some, size, wild = [], 0, 0
-        some.append(each)
-        size, wild = size + name, wild + is_one
-    if some:
-        yield some
 
 
 class Marked:

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 from koalapy_adapters.messages.kcm import Fetched
@@ -14,7 +15,7 @@ from koalapy.model.identity import AttemptId
 from koalapy.runtime.collecting.plan import Item, as_count, as_time, entries
 from koalapy.runtime.collecting.write_output import OutputDirectories, Part, Small, file_errors_translated
 from koalapy.runtime.current_grid import no_such_cluster
-from koalapy.runtime.staging.transfers import Transfer
+from koalapy.runtime.staging.transfers import Transfer, batches
 
 _SMALL = 1 << 20
 _BATCH_NAMES, _BATCH_BYTES = 1 << 17, 8 << 20  # bytes of names in one FetchMany, and of what they name
@@ -41,6 +42,26 @@ class Source(Protocol):
     def read_ends(self, attempt: AttemptId, where: str, most: int) -> Iterator[bytes]: ...
 
 
+def link_to(links: Mapping[str, Source], cluster: str) -> Source:
+    """Return the link to the cluster. Raises RequestError if it has left the grid."""
+    link = links.get(cluster)
+    if link is None:
+        raise no_such_cluster(cluster, links)
+    return link
+
+
+def watched(pieces: Iterator[bytes], go_on: Callable[[], None]) -> Generator[bytes, None, None]:
+    """Yield the pieces that are not empty, while they are wanted. When it is closed, the stream is closed too."""
+    try:
+        for piece in pieces:
+            go_on()
+            if piece:
+                yield piece
+    finally:
+        if isinstance(pieces, Generator):
+            pieces.close()
+
+
 class Mover:
     """Fetches files. `go_on` is called for every piece, also for an empty one, and may raise.
 
@@ -52,7 +73,8 @@ class Mover:
 
     def listed(self, cluster: str, attempt: AttemptId, patterns: Sequence[str]) -> list[Found]:
         """Return the entries of the attempt's working directory that match these patterns."""
-        with closing(self._watched(self._link(cluster).list_files(attempt, patterns))) as pieces:
+        listing = link_to(self._links, cluster).list_files(attempt, patterns)
+        with closing(watched(listing, self._go_on)) as pieces:
             return list(entries(pieces))
 
     def left(self, directories: OutputDirectories, files: Sequence[Item]) -> list[Item]:
@@ -78,23 +100,6 @@ class Mover:
                 if item.found.size > _SMALL:
                     self._bring_one(directories, item)
 
-    def _link(self, cluster: str) -> Source:
-        link = self._links.get(cluster)
-        if link is None:
-            raise no_such_cluster(cluster, self._links)
-        return link
-
-    def _watched(self, pieces: Iterator[bytes]) -> Generator[bytes, None, None]:
-        """Yield the pieces that are not empty, while they are wanted. When it is closed, the stream is closed too."""
-        try:
-            for piece in pieces:
-                self._go_on()
-                if piece:
-                    yield piece
-        finally:
-            if isinstance(pieces, Generator):
-                pieces.close()
-
     # ---- large ones
 
     def _bring_one(self, directories: OutputDirectories, item: Item) -> None:
@@ -113,9 +118,9 @@ class Mover:
         ends: list[Fetched] = []
         with Part(directories, item) as part:
             self._transfer.there(part.size)
-            source = self._link(item.cluster)
-            pieces = self._watched(source.fetch(item.attempt, "work", item.found.path, part.size, ended=ends.append))
-            with closing(pieces):
+            source = link_to(self._links, item.cluster)
+            arriving = source.fetch(item.attempt, "work", item.found.path, part.size, ended=ends.append)
+            with closing(watched(arriving, self._go_on)) as pieces:
                 fits = all(self._written(part, data) for data in pieces)
             if not fits or not part.is_whole(ends[0].digest):
                 self._transfer.there(-part.size)
@@ -138,9 +143,9 @@ class Mover:
         ends: list[Fetched] = []
         paths = [item.found.path for item in batch]
         small, digest = Small(directories), hashlib.sha256()
-        pieces = self._watched(self._link(first.cluster).fetch_many(first.attempt, paths, ends.append))
+        arriving = link_to(self._links, first.cluster).fetch_many(first.attempt, paths, ends.append)
         try:
-            with closing(pieces):
+            with closing(watched(arriving, self._go_on)) as pieces:
                 for item, facts, data in _unpacked(batch, _hashing(pieces, digest.update)):
                     small.write(item, facts.mode, facts.mtime_ns, data)
                     self._transfer.add(len(data))
@@ -157,21 +162,14 @@ def _hashing(pieces: Iterator[bytes], update: Callable[[bytes], None]) -> Iterat
         yield piece
 
 
-def _batches(items: Iterator[Item]) -> Iterator[list[Item]]:
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
     """Yield the items in batches, each of one component."""
-    batch: list[Item] = []
-    names = size = 0
-    for item in items:
-        name = len(json.dumps(item.found.path))
-        full = names + name > _BATCH_NAMES or size + item.found.size > _BATCH_BYTES
-        if batch and (full or item.attempt != batch[0].attempt):
-            yield batch
-            batch, names, size = [], 0, 0
-        batch.append(item)
-        names += name
-        size += item.found.size
-    if batch:
-        yield batch
+    for _, some in groupby(items, lambda item: item.attempt):
+        yield from batches(some, (_size_of_name, _BATCH_NAMES), (lambda item: item.found.size, _BATCH_BYTES))
+
+
+def _size_of_name(item: Item) -> int:
+    return len(json.dumps(item.found.path))
 
 
 class Facts(NamedTuple):

@@ -17,8 +17,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
 from koalapy.runtime.collecting.cluster_queues import Steps
 from koalapy.runtime.collecting.collect import Collected
-from koalapy.runtime.collecting.transfer import Source
-from koalapy.runtime.current_grid import no_such_cluster
+from koalapy.runtime.collecting.transfer import Source, link_to, watched
 
 _LOG = structlog.get_logger()
 STREAMS = ("output", "errors")
@@ -148,9 +147,7 @@ class StreamCollection:
         return Collected(len(self._command.sources), self.size, (), tuple(self.notes))
 
     def _bring(self, cluster: str, attempt: AttemptId) -> None:
-        link = self._links.get(cluster)
-        if link is None:
-            raise no_such_cluster(cluster, self._links)
+        link = link_to(self._links, cluster)
         present = self.job.attempt(attempt.component)
         nodes = 0 if present is None else len(present.nodes)
         each = max(2, self._store.most // self.job.request.components[attempt.component].processes(max(1, nodes)))
@@ -160,8 +157,8 @@ class StreamCollection:
 
     def _keep(self, link: Source, attempt: AttemptId, stream: str, each: int) -> None:
         try:
-            pieces = self._watched(link.read_ends(attempt, stream, each))
-            size, omitted_bytes = self._store.write(attempt, stream, pieces, max(each, self._store.most))
+            with contextlib.closing(watched(link.read_ends(attempt, stream, each), self._go_on)) as pieces:
+                size, omitted_bytes = self._store.write(attempt, stream, pieces, max(each, self._store.most))
         except KoalaError as error:
             if error.reason.code != "no_such_attempt":
                 raise
@@ -171,11 +168,6 @@ class StreamCollection:
             return
         self.size += size
         self.omitted_bytes += omitted_bytes
-
-    def _watched(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        for piece in pieces:
-            self._go_on()
-            yield piece
 
 
 def _beyond(positions: Mapping[int, int], pieces: Iterator[bytes]) -> Iterator[bytes]:

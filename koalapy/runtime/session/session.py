@@ -3,7 +3,7 @@
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -165,16 +165,54 @@ class Session:
         finally:
             del self._exchanges[exchange.id]
 
-    def ask(self, request: Callable[[int], Any], timeout_s: float) -> Done:
+    def ask(self, request: Callable[[int], Any], timeout_s: float, look: Callable[[], None] = lambda: None) -> Done:
         """Send the request that is made with a number, and return the answer.
 
-        Raises KoalaError, and TimeoutError after `timeout_s`.
+        `look` is called about every second, and may raise. Raises KoalaError, and TimeoutError after `timeout_s`.
         """
         with self.exchange() as exchange:
             self.send(request(exchange.id))
-            return done(exchange.answer(timeout_s))
+            return done(exchange.answer(timeout_s, look))
 
-    def stream(
+    # ---- streams of files, in either direction: their chunks, credit and time-outs
+
+    def send_stream(
+        self,
+        request: Callable[[int], Any],
+        pieces: Iterable[bytes],
+        cluster: str,
+        limit_s: float,
+        look: Callable[[], None],
+    ) -> Done:
+        """Send the request that is made with a number, then the pieces as the credit allows. Returns the answer.
+
+        An answer that arrives first means that the rest is not needed. `look` is called for each piece and about every
+        second, and may raise. Raises KoalaError, and TransientError with code `stalled` if nothing was taken or
+        answered for `limit_s` seconds.
+        """
+        with self.exchange() as exchange:
+            self.send(request(exchange.id))
+            try:
+                self._send_pieces(exchange, pieces, limit_s, look)
+                return done(exchange.answer(limit_s, look))
+            except TimeoutError as error:
+                raise stalled(cluster) from error
+
+    def _send_pieces(
+        self, exchange: Exchange, pieces: Iterable[bytes], limit_s: float, look: Callable[[], None]
+    ) -> None:
+        number = 0
+        try:
+            for data in pieces:
+                look()
+                if not exchange.may_send(limit_s, look):
+                    return
+                self.send_chunk(Chunk(exchange.id, number, data))
+                number += 1
+        finally:  # a stream that is given up is ended too: the cluster keeps what has arrived
+            self.send_chunk(Chunk(exchange.id, number, b""))
+
+    def receive_stream(
         self,
         request: Callable[[int], Any],
         cluster: str,

@@ -5,9 +5,10 @@ Patterns and directories are expanded, and errors found before anything is sent.
 
 import os
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from koalapy_adapters.errors import BatchError
 from koalapy_adapters.trees import DIRECTORY, REFUSED, Found, expand, is_pattern, native, portable
@@ -157,11 +158,17 @@ def unchanged(entry: Entry, status: os.stat_result) -> None:
         raise RequestError("changed_file", message, "Submit the job again; leave its files alone until they are sent.")
 
 
-def missing_file(entry: Entry, error: OSError) -> RequestError:
-    """Return the error for a file that cannot be read any more."""
-    code = "vanished_file" if isinstance(error, FileNotFoundError) else "unreadable_file"
-    message = f"{entry.source} is to be staged in, but cannot be read any more: {error.strerror}."
-    return RequestError(code, message, "Put it back as it was, or submit the job again.")
+@contextmanager
+def opened(entry: Entry) -> Iterator[BinaryIO]:
+    """Open the file for reading. Raises RequestError if it is not the submitted version, or cannot be read any more."""
+    try:
+        with open(entry.source, "rb") as file:
+            unchanged(entry, os.fstat(file.fileno()))
+            yield file
+    except OSError as error:
+        code = "vanished_file" if isinstance(error, FileNotFoundError) else "unreadable_file"
+        message = f"{entry.source} is to be staged in, but cannot be read any more: {error.strerror}."
+        raise RequestError(code, message, "Put it back as it was, or submit the job again.") from error
 
 
 def size_of(entries: Sequence[Entry]) -> int:

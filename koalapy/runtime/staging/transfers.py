@@ -1,11 +1,11 @@
-"""The progress of files in transfer, in either direction, for the API."""
+"""Files in transfer, in either direction: their progress for the API, and their division into batches."""
 
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, TypeVar
 
 from koalapy.answers import jobs as answers
 from koalapy.model.identity import JobId
@@ -13,6 +13,7 @@ from koalapy.model.textfile.words import valid_text
 
 Direction = Literal["in", "out"]
 Phase = Literal["waiting", "reading", "sending", "receiving"]
+T = TypeVar("T")
 _WINDOW_S = 10.0  # the period over which the rate is measured
 
 
@@ -135,3 +136,26 @@ class Transfers:
         for each in found.values():
             each.sort(key=lambda found: (found["component"] is None, found["component"] or 0, found["cluster"]))
         return found
+
+
+def batches(items: Iterable[T], *limits: tuple[Callable[[T], int], int]) -> Iterator[list[T]]:
+    """Yield the items in batches within all limits: an amount of each item, and the most of it in one batch."""
+    batch: list[T] = []
+    sums = [0] * len(limits)
+    for item in items:
+        sums = [before + amount(item) for before, (amount, _) in zip(sums, limits, strict=True)]
+        if batch and any(size > most for size, (_, most) in zip(sums, limits, strict=True)):
+            yield batch
+            batch, sums = [], [amount(item) for amount, _ in limits]
+        batch.append(item)
+    if batch:
+        yield batch
+
+
+def megabytes(size: int) -> str:
+    """Return a number of bytes in words, by powers of 1000."""
+    for unit in ("bytes", "KB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.3g} {unit}"
+        size /= 1000  # type: ignore[assignment]
+    return f"{size:.3g} GB"

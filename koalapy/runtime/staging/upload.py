@@ -1,28 +1,25 @@
 """Uploads files into a cluster's staging cache over one session: each content once, however many attempts need it."""
 
 import io
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, BinaryIO
 
 from koalapy_adapters.files import SMALL
-from koalapy_adapters.frames import MAX_CHUNK, Chunk
+from koalapy_adapters.frames import MAX_CHUNK
 from koalapy_adapters.messages import details as answers
 from koalapy_adapters.messages.fields import Rows
 from koalapy_adapters.messages.files import Store, StoreMany, Want
-from koalapy_adapters.messages.kcm import Done
 
 from koalapy.link.reconnect import Timing
 from koalapy.model.errors import ClusterError, KoalaError, Reason, TransientError
-from koalapy.runtime.session.exchange import LOOK_S, Exchange, RefusedError, done, stalled, understood
+from koalapy.runtime.session.exchange import LOOK_S, RefusedError, stalled, understood
 from koalapy.runtime.session.session import Session
-from koalapy.runtime.staging.gather import Entry, missing_file, unchanged
-from koalapy.runtime.staging.transfers import Transfer
+from koalapy.runtime.staging.gather import Entry, opened
+from koalapy.runtime.staging.transfers import Transfer, batches, megabytes
 
 _AGAIN = ("stage_damaged", "bad_size", "stage_moved", "stage_short")  # errors after which one more try may succeed
 _TRIES = 3
@@ -44,18 +41,9 @@ class Content:
     def name(self) -> str:
         return self.entry.place if self.entry else "the list of files"
 
-    @contextmanager
-    def open(self) -> Iterator[BinaryIO]:
+    def open(self) -> AbstractContextManager[BinaryIO]:
         """Open the bytes for reading. Raises RequestError if the file is not that version any more."""
-        if self.entry is None:
-            yield io.BytesIO(self.data)
-            return
-        try:
-            with open(self.entry.source, "rb") as file:
-                unchanged(self.entry, os.fstat(file.fileno()))
-                yield file
-        except OSError as error:
-            raise missing_file(self.entry, error) from error
+        return nullcontext(io.BytesIO(self.data)) if self.entry is None else opened(self.entry)
 
     def check(self) -> None:
         with self.open():
@@ -150,16 +138,22 @@ class Uploads:
         """Return the contents that are not on the cluster. Raises KoalaError if there is no room for them."""
         missing: list[_Missing] = []
         room = answers.Wanted([])
-        for page in _pages(contents, _ASKED):
-            asked = [[content.digest, content.size] for content in page]
-            answer = self._ask(lambda id, asked=asked: Want(id, asked), go_on)  # type: ignore[misc]
-            room = understood(answers.wanted, answer.details)
+        for page in batches(contents, (_one, _ASKED)):
+            room = self._wanted(_asked(page), go_on)
             missing += _lacking(page, room.missing)
         _check_room(sum(each.content.size - each.there for each in missing), copies, room)
         return missing
 
+    def _wanted(self, asked: list[list[Any]], go_on: Callable[[], None]) -> answers.Wanted:
+        try:
+            answer = self._session.ask(lambda id: Want(id, asked), self._timing.stalled, go_on)
+        except TimeoutError as error:
+            raise stalled(self._name) from error
+        return understood(answers.wanted, answer.details)
+
     def _send_missing(self, missing: Sequence[_Missing], transfer: Transfer, go_on: Callable[[], None]) -> None:
-        for batch in _batches([each.content for each in missing if each.content.size <= SMALL]):
+        small = [each.content for each in missing if each.content.size <= SMALL]
+        for batch in batches(small, (_one, _BATCH_FILES), (lambda content: content.size, _BATCH_BYTES)):
             self._send_batch(batch, transfer, go_on)
         for each in missing:
             if each.content.size > SMALL:
@@ -167,19 +161,19 @@ class Uploads:
 
     def _send_one(self, missing: _Missing, transfer: Transfer, go_on: Callable[[], None]) -> None:
         content = missing.content
-        with self._turn(go_on), content.open() as file, self._session.exchange() as exchange:
+        with self._turn(go_on), content.open() as file:
             transfer.file(content.name)
             file.seek(missing.there)
-            self._session.send(Store(exchange.id, content.digest, content.size, missing.there))
-            pieces = iter(lambda: file.read(MAX_CHUNK), b"")
-            self._send_chunks(exchange, pieces, content.size, transfer, go_on)
+            pieces = _counted(iter(lambda: file.read(MAX_CHUNK), b""), transfer)
+            store = lambda id: Store(id, content.digest, content.size, missing.there)  # noqa: E731
+            self._session.send_stream(store, pieces, self._name, self._timing.stalled_after(content.size), go_on)
 
     def _send_batch(self, batch: Sequence[Content], transfer: Transfer, go_on: Callable[[], None]) -> None:
-        with self._turn(go_on), self._session.exchange() as exchange:
+        with self._turn(go_on):
             transfer.file(batch[0].name)
-            self._session.send(StoreMany(exchange.id, [[content.digest, content.size] for content in batch]))
-            size = sum(content.size for content in batch)
-            self._send_chunks(exchange, _joined(batch), size, transfer, go_on)
+            pieces, size = _counted(_joined(batch), transfer), sum(content.size for content in batch)
+            store = lambda id: StoreMany(id, _asked(batch))  # noqa: E731
+            self._session.send_stream(store, pieces, self._name, self._timing.stalled_after(size), go_on)
 
     @contextmanager
     def _turn(self, go_on: Callable[[], None]) -> Iterator[None]:
@@ -191,38 +185,20 @@ class Uploads:
         finally:
             self._senders.release()
 
-    def _send_chunks(
-        self, exchange: Exchange, pieces: Iterator[bytes], size: int, transfer: Transfer, go_on: Callable[[], None]
-    ) -> None:
-        """Send the pieces as the credit allows. An answer that arrives first means that the rest is not needed.
 
-        `size`: bytes that the other side reads or writes at most before it continues or answers.
-        """
-        number, limit_s = 0, self._timing.stalled_after(size)
-        try:
-            for data in pieces:
-                go_on()
-                if not exchange.may_send(limit_s, go_on):
-                    break
-                self._session.send_chunk(Chunk(exchange.id, number, data))
-                transfer.add(len(data))
-                number += 1
-        except TimeoutError as error:
-            raise stalled(self._name) from error
-        finally:  # a stream that is given up is ended too: the cluster keeps what has arrived
-            self._session.send_chunk(Chunk(exchange.id, number, b""))
-        self._answer(exchange, limit_s, go_on)
+def _counted(pieces: Iterable[bytes], transfer: Transfer) -> Iterator[bytes]:
+    """Yield the pieces. Each counts once the next one is wanted, for then it was sent."""
+    for data in pieces:
+        yield data
+        transfer.add(len(data))
 
-    def _ask(self, request: Callable[[int], Any], go_on: Callable[[], None]) -> Done:
-        with self._session.exchange() as exchange:
-            self._session.send(request(exchange.id))
-            return self._answer(exchange, self._timing.stalled, go_on)
 
-    def _answer(self, exchange: Exchange, limit_s: float, go_on: Callable[[], None]) -> Done:
-        try:
-            return done(exchange.answer(limit_s, go_on))
-        except TimeoutError as error:
-            raise stalled(self._name) from error
+def _one(content: Content) -> int:
+    return 1
+
+
+def _asked(contents: Iterable[Content]) -> list[list[Any]]:
+    return [[content.digest, content.size] for content in contents]
 
 
 def _lacking(page: Sequence[Content], listed: Rows) -> list[_Missing]:
@@ -251,25 +227,6 @@ def _joined(batch: Sequence[Content]) -> Iterator[bytes]:
         yield bytes(left)
 
 
-def _batches(contents: Iterable[Content]) -> Iterator[list[Content]]:
-    batch: list[Content] = []
-    size = 0
-    for content in contents:
-        if batch and (len(batch) == _BATCH_FILES or size + content.size > _BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(content)
-        size += content.size
-    if batch:
-        yield batch
-
-
-def _pages(contents: Sequence[Content], size: int) -> Iterator[list[Content]]:
-    rest = iter(contents)
-    while page := list(islice(rest, size)):
-        yield page
-
-
 def _check_room(missing: int, copies: int, room: answers.Wanted) -> None:
     """Raises RefusedError if the files do not fit.
 
@@ -286,15 +243,6 @@ def _check_room(missing: int, copies: int, room: answers.Wanted) -> None:
         advice = "Name a larger `shared` directory in the grid file, or another cluster in the job."
         raise RefusedError(Reason("does_not_fit", "request", message, advice, command="statvfs"))
     raise RefusedError(Reason("does_not_fit", "cluster", message, "Free space there."))
-
-
-def megabytes(size: int) -> str:
-    """Return a number of bytes in words, by powers of 1000."""
-    for unit in ("bytes", "KB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.3g} {unit}"
-        size /= 1000  # type: ignore[assignment]
-    return f"{size:.3g} GB"
 
 
 def lost(error: KoalaError) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from koalapy.model.errors import RequestError
-from koalapy.runtime.staging.gather import Entry, missing_file, unchanged
+from koalapy.runtime.staging.gather import Entry, opened, unchanged
 
 _READ = 1 << 20
 _IN_MEMORY = 32
@@ -138,15 +138,11 @@ def _hashed(entries: tuple[Entry, ...], going_on: Callable[[int], None]) -> Vers
 
 def _digest(entry: Entry, going_on: Callable[[int], None]) -> str:
     digest = hashlib.sha256()
-    try:
-        with open(entry.source, "rb") as file:
-            unchanged(entry, os.fstat(file.fileno()))
-            while data := file.read(_READ):
-                going_on(len(data))
-                digest.update(data)
-            unchanged(entry, os.fstat(file.fileno()))
-    except OSError as error:
-        raise missing_file(entry, error) from error
+    with opened(entry) as file:
+        while data := file.read(_READ):
+            going_on(len(data))
+            digest.update(data)
+        unchanged(entry, os.fstat(file.fileno()))
     return digest.hexdigest()
 
 

@@ -266,7 +266,7 @@ class Link:
         ended: Callable[[kcm.Fetched], None] = lambda end: None,
     ) -> Iterator[bytes]:
         tag, name, end_s = tag_of(self.cluster.instance, attempt), self.cluster.name, self.cluster.timing.stalled
-        yield from self._connected().stream(lambda id: request(id, tag), name, limit_s, end_s, ended)
+        yield from self._connected().receive_stream(lambda id: request(id, tag), name, limit_s, end_s, ended)
 
     def _connected(self) -> Session:
         session = self._threads.session

@@ -24,7 +24,7 @@ from koalapy.runtime.collecting.collect import JobCollection
 from koalapy.runtime.collecting.plan import Item, Plan, entries, plan
 from koalapy.runtime.collecting.transfer import _unpacked
 from koalapy.runtime.collecting.write_output import OutputDirectories, Part, Small
-from koalapy.runtime.staging.transfers import Transfer
+from koalapy.runtime.staging.transfers import Transfer, batches
 
 FIRST, SECOND = AttemptId(JobId(7), 0, 1), AttemptId(JobId(7), 1, 2)
 
@@ -113,6 +113,17 @@ def test_a_listing_is_read_from_any_pieces_and_is_bounded() -> None:
     assert [found.path for found in entries(cut)] == [f"f\n{n}" for n in range(30)]
     with pytest.raises(RequestError, match="More than"):
         list(entries([lines] * 4000))
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=30))
+def test_a_batch_is_full_within_each_of_its_limits(items: list[tuple[int, int]]) -> None:
+    found = list(batches(items, (lambda item: item[0], 7), (lambda item: item[1], 5)))
+    assert [item for batch in found for item in batch] == items
+    sizes = [[sum(each) for each in zip(*batch, strict=True)] for batch in found]
+    for batch, (first, second) in zip(found, sizes, strict=True):
+        assert len(batch) == 1 or (first <= 7 and second <= 5)
+    for (first, second), after in zip(sizes, found[1:], strict=False):
+        assert first + after[0][0] > 7 or second + after[0][1] > 5
 
 
 @settings(max_examples=50)
