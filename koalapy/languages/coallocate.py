@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from koalapy.languages.parsed import SourceText
 from koalapy.languages.rsl import document_of_tree
 from koalapy.languages.rsl_tree import Compound, Operator, Relation, Specification, Text
-from koalapy.languages.xmltext import Element, elements, name_of, named, place_of, read_xml, word_of
+from koalapy.languages.xmltext import Element, bytes_of, elements, name_of, named, place_of, read_xml, word_of
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.document import Document
 
@@ -28,7 +28,7 @@ _OF_GROUP = {
 
 def document_of(text: str | bytes, source: str) -> Document:
     """Return the job or the flow in the form of koalapy's job file. Raises RequestError."""
-    raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    raw = bytes_of(text)
     root = read_xml(_UNNAMED.sub(rb"<\1 name=", raw), source)
     reader = _Reader(SourceText(raw, source))
     if name_of(root) != "coallocate":

@@ -21,8 +21,7 @@ def read_xml(text: str | bytes, source: str) -> Element:
 
     Bytes are read in the encoding that they declare, if that has ASCII in it as it is, else as UTF-8.
     """
-    data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
-    data = _in_utf8(data, source)
+    data = _in_utf8(bytes_of(text), source)
     if len(data) > MAX_BYTES:
         message = f"{source} has {len(data):,} bytes, more than {MAX_BYTES:,}."
         raise RequestError("too_large", message, "Put long lists of values into a file, and name it in a YAML job.")
@@ -32,6 +31,19 @@ def read_xml(text: str | bytes, source: str) -> Element:
         message = f"{where}: the file declares a document type or entities, which are not read."
         raise RequestError("entities", message, "Remove the <!DOCTYPE …>, and write out what its entities stand for.")
     return _parsed(data, source)
+
+
+def bytes_of(text: str | bytes) -> bytes:
+    """Return the bytes of a text; those that surrogate escapes stand for as they were.
+
+    Other lone surrogates become bytes that are not UTF-8: the parser refuses them with their place.
+    """
+    if isinstance(text, bytes):
+        return text
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
 
 
 def _in_utf8(data: bytes, source: str) -> bytes:

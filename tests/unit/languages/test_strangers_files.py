@@ -9,11 +9,14 @@ import pytest
 from job_languages import read_jsdl, read_native
 from koalapy_adapters.wrapper.failure_texts import cannot_start
 
+from koalapy.common.registry import load, registered
 from koalapy.init.ssh_hosts import ssh_hosts
+from koalapy.languages import read_job
 from koalapy.model.errors import RequestError
 from koalapy.model.request import Request
 
 CASES = Path(__file__).parents[2] / "data" / "cases"
+READERS = {name: load("koalapy.languages", name) for name in registered("koalapy.languages")}
 LATIN = """<?xml version="1.0" encoding="{}"?>
 <JobDefinition xmlns="http://schemas.ggf.org/jsdl/2005/11/jsdl" xmlns:p="http://schemas.ggf.org/jsdl/2005/11/jsdl-posix">
 <JobDescription><Application><p:POSIXApplication><p:Executable>/bin/echo</p:Executable><p:Argument>Zoë</p:Argument>
@@ -38,6 +41,21 @@ def refusal(name: str, *changes: tuple[str, str]) -> str:
     with pytest.raises(RequestError) as caught:
         jsdl(text)
     return str(caught.value.reason)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("job.yaml", "name: {}"),
+        ("job.jsdl", "<JobDefinition>{}</JobDefinition>"),
+        ("job.xml", "<coallocate>{}</coallocate>"),
+        ("job.rsl", "&(executable={})"),
+        ("job.jdl", 'Executable = "{}";'),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_refused_in_every_language(source: str, text: str) -> None:
+    with pytest.raises(RequestError, match=source):
+        read_job(text.format("\ud800"), source, "/here", readers=READERS)
 
 
 def test_linux_may_be_written_as_it_is_spelled() -> None:
