@@ -1,16 +1,15 @@
 """Collects one job's files: lists them, plans, then fetches large ones one by one and small ones together."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from koalapy.model.commands import CollectOutput
-from koalapy.model.identity import AttemptId, InstanceId
+from koalapy.model.identity import InstanceId
 from koalapy.runtime.collecting.cluster_queues import Steps
 from koalapy.runtime.collecting.plan import Item, Listed, check_paths, plan
-from koalapy.runtime.collecting.transfer import Mover, Source
+from koalapy.runtime.collecting.transfer import Mover
 from koalapy.runtime.collecting.write_output import OutputDirectories, file_errors_translated
-from koalapy.runtime.staging.transfers import Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,51 +27,33 @@ class Collected:
     lack: str = ""
 
 
-class JobCollection:
-    """The execution of one CollectOutput. Files that one try has brought are not brought again by the next."""
+def collect_job(instance: InstanceId, command: CollectOutput, mover: Mover) -> Steps[Collected]:
+    """Collect the files of one job in steps, each of which waits for one cluster.
 
-    def __init__(
-        self,
-        instance: InstanceId,
-        links: Mapping[str, Source],
-        command: CollectOutput,
-        transfer: Transfer,
-        go_on: Callable[[], None],
-    ) -> None:
-        self._instance, self._command, self._transfer = instance, command, transfer
-        self._mover = Mover(links, transfer, go_on)
-
-    def steps(self) -> Steps[Collected]:
-        """Return the steps, each of which waits for one cluster.
-
-        They raise KoalaError, a transient one if a cluster is out of reach.
-        """
-        check_paths(self._command.paths)
-        listed: list[Listed] = []
-        for cluster, attempt in self._command.sources:
+    Files that one try has brought are not brought again by the next. Raises KoalaError from a step, a transient one if
+    a cluster is out of reach.
+    """
+    check_paths(command.paths)
+    listed: list[Listed] = []
+    for cluster, attempt in command.sources:
+        yield cluster
+        listed.append((cluster, attempt, mover.listed(cluster, attempt, command.paths)))
+    found = plan(command, listed)
+    files, size = found.files, sum(item.found.size for item in found.files)
+    mover.transfer.begin("receiving", len(files), size)
+    with OutputDirectories(instance) as directories:
+        directories.make_directories(found.items)
+        left = _by_cluster(mover.left(directories, files))
+        for cluster, items in left.items():
             yield cluster
-            listed.append(self._listed(cluster, attempt))
-        found = plan(self._command, listed)
-        files = found.files
-        self._transfer.begin("receiving", len(files), sum(item.found.size for item in files))
-        with OutputDirectories(self._instance) as directories:
-            directories.make_directories(found.items)
-            left = self._mover.left(directories, files)
-            for cluster, items in _by_cluster(left).items():
-                yield cluster
-                self._mover.bring_small(directories, items)
-            with file_errors_translated():
-                os.sync()
-            for cluster, items in _by_cluster(left).items():
-                yield cluster
-                self._mover.bring_large(directories, items)
-            directories.set_modes(found.items)
-        return Collected(
-            len(files), sum(item.found.size for item in files), found.missing, found.notes, _lack(found.missing)
-        )
-
-    def _listed(self, cluster: str, attempt: AttemptId) -> Listed:
-        return cluster, attempt, self._mover.listed(cluster, attempt, self._command.paths)
+            mover.bring_small(directories, items)
+        with file_errors_translated():
+            os.sync()
+        for cluster, items in left.items():
+            yield cluster
+            mover.bring_large(directories, items)
+        directories.set_modes(found.items)
+    return Collected(len(files), size, found.missing, found.notes, _lack(found.missing))
 
 
 def _by_cluster(items: Sequence[Item]) -> dict[str, list[Item]]:

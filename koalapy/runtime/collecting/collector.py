@@ -22,11 +22,11 @@ from koalapy.model.job import Job
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.sweep import Sweep
 from koalapy.runtime.collecting.cluster_queues import ClusterWorkers, Steps
-from koalapy.runtime.collecting.collect import Collected, JobCollection
+from koalapy.runtime.collecting.collect import Collected, collect_job
 from koalapy.runtime.collecting.sweep_collect import SweepCollection
-from koalapy.runtime.collecting.transfer import Source
+from koalapy.runtime.collecting.transfer import Mover, Source
 from koalapy.runtime.collecting.written import StreamCollection, WrittenStore
-from koalapy.runtime.staging.transfers import Transfer, Transfers
+from koalapy.runtime.staging.transfers import Transfers
 from koalapy.store.contract import StoreError
 
 _LOG = structlog.get_logger()
@@ -34,7 +34,7 @@ _FIRST_S = 0.2
 FORGOTTEN_S = 60.0
 _LOOK_S = 1.0  # between checks whether the files are still wanted
 
-Collect = Callable[[Transfer, Callable[[], None]], Steps[Collected]]
+Collect = Callable[[Mover], Steps[Collected]]
 
 __all__ = ["Collector", "Source"]
 
@@ -168,13 +168,13 @@ class Collector:
         go_on = self._going_on(lambda: True)
         found: list[StreamCollection] = []
 
-        def collect(_: Transfer, go_on: Callable[[], None]) -> Steps[Collected]:
+        def collect(mover: Mover) -> Steps[Collected]:
             if not found:
-                collection = self._stream_collection(command, go_on)
+                collection = self._stream_collection(command)
                 if self._has_pending_cancel(command.job):
                     raise TransientError("not_ended", "A batch job of it may still run, and write.", "")
                 found.append(collection)
-            return (yield from found[0].steps())
+            return (yield from found[0].steps(mover))
 
         reason = None
         try:
@@ -186,7 +186,7 @@ class Collector:
         size, omitted_bytes, notes = found[0].size, found[0].omitted_bytes, tuple(found[0].notes)
         return OutputKept(job=found[0].job, reason=reason, size=size, omitted_bytes=omitted_bytes, notes=notes)
 
-    def _stream_collection(self, command: CollectOutput, go_on: Callable[[], None]) -> StreamCollection:
+    def _stream_collection(self, command: CollectOutput) -> StreamCollection:
         """Return the execution of a command for what a job wrote.
 
         Raises RequestError if the job was pruned, and TransientError if the store cannot be read.
@@ -197,7 +197,7 @@ class Collector:
             job = self._recorded.job(command.job)
         if job is None:
             raise _no_such_job(command.job)
-        return StreamCollection(self._written, self._links, job, command, go_on)
+        return StreamCollection(self._written, job, command)
 
     def _tried(
         self, command: CollectOutput, go_on: Callable[[], None], collect: Collect | None = None
@@ -249,21 +249,21 @@ class Collector:
         Raises RequestError if there is no such sweep, and TransientError if the store cannot be read.
         """
         if command.kind is OutputKind.COMPONENT_FILES:
-            return lambda transfer, go_on: JobCollection(self._instance, self._links, command, transfer, go_on).steps()
+            return functools.partial(collect_job, self._instance, command)
         assert self._recorded is not None
         with _patient():
             sweep = self._recorded.sweep(command.job)
         if sweep is None:
             raise _no_such_job(command.job)
         results = functools.partial(_results, self._recorded, command.job)
-        return SweepCollection(self._instance, self._links, command, sweep.request, results).steps
+        return SweepCollection(self._instance, command, sweep.request, results).steps
 
     def _with_transfer(self, collect: Collect, command: CollectOutput, go_on: Callable[[], None]) -> Steps[Collected]:
         where = ", ".join(dict.fromkeys(cluster for cluster, _ in command.sources)) or "its clusters"
         final = command.kind is OutputKind.STANDARD_STREAMS  # no job waits for the output of a final job
         transfers = Transfers() if final else self._transfers
         with transfers.open(command.job, None, where, "out") as transfer:
-            return (yield from collect(transfer, go_on))
+            return (yield from collect(Mover(self._links, transfer, go_on)))
 
 
 class _Fetch:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from koalapy.model.commands import CollectOutput, OutputKind
@@ -16,9 +16,9 @@ from koalapy.runtime.collecting.plan import Item
 from koalapy.runtime.collecting.sweep_names import Names, Wanted
 from koalapy.runtime.collecting.sweep_plan import asked, is_wild, plan
 from koalapy.runtime.collecting.sweep_totals import Tally
-from koalapy.runtime.collecting.transfer import Mover, Source
+from koalapy.runtime.collecting.transfer import Mover
 from koalapy.runtime.collecting.write_output import OutputDirectories, file_errors_translated
-from koalapy.runtime.staging.transfers import Transfer, batches
+from koalapy.runtime.staging.transfers import batches
 
 _MOST_NAMES = 1 << 17  # bytes of names in one ListFiles
 _MOST_WILD = 100  # patterns in one ListFiles: each searches the whole working directory
@@ -43,12 +43,8 @@ class SweepCollection:
     Files that were transferred are not requested again by later tries of its steps.
     """
 
-    def __init__(
-        self, instance: InstanceId, links: Mapping[str, Source], command: CollectOutput, request: Request,
-        batches: Batches,
-    ) -> None:  # fmt: skip
-        self._instance, self._links, self._command, self._request = instance, links, command, request
-        self._batches = batches
+    def __init__(self, instance: InstanceId, command: CollectOutput, request: Request, batches: Batches) -> None:
+        self._instance, self._command, self._request, self._batches = instance, command, request, batches
         self._names = Names(command, request)
         assert request.parameters is not None
         self._count = request.parameters.count
@@ -56,30 +52,30 @@ class SweepCollection:
         self._stuck: dict[str, Page] = {}  # by cluster: the page at which the cluster was lost
         self._tally = Tally()
 
-    def steps(self, transfer: Transfer, go_on: Callable[[], None]) -> Steps[Collected]:
+    def steps(self, mover: Mover) -> Steps[Collected]:
         """Return the steps, each of which waits for one cluster.
 
         Raises KoalaError from a step. The steps bring the files of all other clusters before a transient one for those
         out of reach.
         """
-        self._transfer, self._mover = transfer, Mover(self._links, transfer, go_on)
-        transfer.begin("receiving", 0, 0)
+        self._mover = mover
+        mover.transfer.begin("receiving", 0, 0)
         stuck, self._stuck = self._stuck, {}
-        lost = yield from self._lost_of(stuck.values(), go_on)
+        lost = yield from self._lost_of(stuck.values())
         if not stuck or len(lost) < len(stuck):
-            lost = yield from self._lost_of(pages(self._batches()), go_on)
+            lost = yield from self._lost_of(pages(self._batches()))
         with file_errors_translated():
             os.sync()
         if lost:
             raise min(lost.values(), key=lambda error: error.reason.whose not in _PASSING)
         return self._tally.home(self._command.job, self._settled.count)
 
-    def _lost_of(self, found: Iterable[Page], go_on: Callable[[], None]) -> Steps[dict[str, KoalaError]]:
+    def _lost_of(self, found: Iterable[Page]) -> Steps[dict[str, KoalaError]]:
         """Bring the files of these pages. Returns the clusters that do not deliver theirs, with the error of each."""
         lost: dict[str, KoalaError] = {}
         for page in found:
-            go_on()
-            self._transfer.parameters(self._settled.count, self._count)
+            self._mover.go_on()
+            self._mover.transfer.parameters(self._settled.count, self._count)
             if page.cluster in lost:
                 continue
             yield page.cluster
@@ -144,7 +140,7 @@ class SweepCollection:
 
     def _bring_items(self, items: Sequence[Item], files: Sequence[Item], tally: Tally) -> None:
         size = sum(item.found.size for item in files)
-        self._transfer.more(len(files), size)
+        self._mover.transfer.more(len(files), size)
         with OutputDirectories(self._instance) as directories:
             directories.make_directories(items)
             left = self._mover.left(directories, files)

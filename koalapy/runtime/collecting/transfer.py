@@ -42,26 +42,6 @@ class Source(Protocol):
     def read_ends(self, attempt: AttemptId, where: str, most: int) -> Iterator[bytes]: ...
 
 
-def link_to(links: Mapping[str, Source], cluster: str) -> Source:
-    """Return the link to the cluster. Raises RequestError if it has left the grid."""
-    link = links.get(cluster)
-    if link is None:
-        raise no_such_cluster(cluster, links)
-    return link
-
-
-def watched(pieces: Iterator[bytes], go_on: Callable[[], None]) -> Generator[bytes, None, None]:
-    """Yield the pieces that are not empty, while they are wanted. When it is closed, the stream is closed too."""
-    try:
-        for piece in pieces:
-            go_on()
-            if piece:
-                yield piece
-    finally:
-        if isinstance(pieces, Generator):
-            pieces.close()
-
-
 class Mover:
     """Fetches files. `go_on` is called for every piece, also for an empty one, and may raise.
 
@@ -69,12 +49,12 @@ class Mover:
     """
 
     def __init__(self, links: Mapping[str, Source], transfer: Transfer, go_on: Callable[[], None]) -> None:
-        self._links, self._transfer, self._go_on = links, transfer, go_on
+        self.transfer, self.go_on = transfer, go_on
+        self._links = links
 
     def listed(self, cluster: str, attempt: AttemptId, patterns: Sequence[str]) -> list[Found]:
         """Return the entries of the attempt's working directory that match these patterns."""
-        listing = link_to(self._links, cluster).list_files(attempt, patterns)
-        with closing(watched(listing, self._go_on)) as pieces:
+        with closing(self._watched(self._link(cluster).list_files(attempt, patterns))) as pieces:
             return list(entries(pieces))
 
     def left(self, directories: OutputDirectories, files: Sequence[Item]) -> list[Item]:
@@ -82,7 +62,7 @@ class Mover:
         with file_errors_translated():
             left = [item for item in files if not directories.is_there(item)]
             parts = {item.target: min(item.found.size, directories.size_of_part(item)) for item in left}
-            self._transfer.there(sum(item.found.size for item in files) - sum(item.found.size for item in left))
+            self.transfer.there(sum(item.found.size for item in files) - sum(item.found.size for item in left))
             directories.check_room(left, parts)
         return left
 
@@ -100,10 +80,31 @@ class Mover:
                 if item.found.size > _SMALL:
                     self._bring_one(directories, item)
 
+    def output(self, cluster: str, attempt: AttemptId, stream: str, most: int) -> Generator[bytes, None, None]:
+        """Return the pieces of an attempt's output or errors, to be closed: at most `most` bytes of each process."""
+        return self._watched(self._link(cluster).read_ends(attempt, stream, most))
+
+    def _link(self, cluster: str) -> Source:
+        link = self._links.get(cluster)
+        if link is None:
+            raise no_such_cluster(cluster, self._links)
+        return link
+
+    def _watched(self, pieces: Iterator[bytes]) -> Generator[bytes, None, None]:
+        """Yield the pieces that are not empty, while they are wanted. When it is closed, the stream is closed too."""
+        try:
+            for piece in pieces:
+                self.go_on()
+                if piece:
+                    yield piece
+        finally:
+            if isinstance(pieces, Generator):
+                pieces.close()
+
     # ---- large ones
 
     def _bring_one(self, directories: OutputDirectories, item: Item) -> None:
-        self._transfer.file(item.found.path, item.cluster)
+        self.transfer.file(item.found.path, item.cluster)
         for _ in range(_TRIES):
             if self._bring_part(directories, item):
                 return
@@ -117,13 +118,13 @@ class Mover:
         """
         ends: list[Fetched] = []
         with Part(directories, item) as part:
-            self._transfer.there(part.size)
-            source = link_to(self._links, item.cluster)
+            self.transfer.there(part.size)
+            source = self._link(item.cluster)
             arriving = source.fetch(item.attempt, "work", item.found.path, part.size, ended=ends.append)
-            with closing(watched(arriving, self._go_on)) as pieces:
+            with closing(self._watched(arriving)) as pieces:
                 fits = all(self._written(part, data) for data in pieces)
             if not fits or not part.is_whole(ends[0].digest):
-                self._transfer.there(-part.size)
+                self.transfer.there(-part.size)
                 part.drop()
                 return False
             part.become(ends[0].mode)
@@ -132,23 +133,23 @@ class Mover:
     def _written(self, part: Part, data: bytes) -> bool:
         fits = part.write(data)
         if fits:
-            self._transfer.add(len(data))
+            self.transfer.add(len(data))
         return fits
 
     # ---- small ones
 
     def _bring_batch(self, directories: OutputDirectories, batch: Sequence[Item]) -> None:
         first = batch[0]
-        self._transfer.file(first.found.path, first.cluster)
+        self.transfer.file(first.found.path, first.cluster)
         ends: list[Fetched] = []
         paths = [item.found.path for item in batch]
         small, digest = Small(directories), hashlib.sha256()
-        arriving = link_to(self._links, first.cluster).fetch_many(first.attempt, paths, ends.append)
+        arriving = self._link(first.cluster).fetch_many(first.attempt, paths, ends.append)
         try:
-            with closing(watched(arriving, self._go_on)) as pieces:
+            with closing(self._watched(arriving)) as pieces:
                 for item, facts, data in _unpacked(batch, _hashing(pieces, digest.update)):
                     small.write(item, facts.mode, facts.mtime_ns, data)
-                    self._transfer.add(len(data))
+                    self.transfer.add(len(data))
             if digest.hexdigest() != ends[0].digest:
                 raise TransientError("output_damaged", f"Files arrived damaged from {first.cluster}.", "")
             small.become()

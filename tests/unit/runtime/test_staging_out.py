@@ -20,9 +20,9 @@ from koalapy_adapters.trees import DIRECTORY, FILE, REFUSED, Found
 from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import ClusterError, KoalaError, RequestError, TransientError
 from koalapy.model.identity import AttemptId, InstanceId, JobId
-from koalapy.runtime.collecting.collect import JobCollection
+from koalapy.runtime.collecting.collect import collect_job
 from koalapy.runtime.collecting.plan import Item, Plan, entries, plan
-from koalapy.runtime.collecting.transfer import _unpacked
+from koalapy.runtime.collecting.transfer import Mover, _unpacked
 from koalapy.runtime.collecting.write_output import OutputDirectories, Part, Small
 from koalapy.runtime.staging.transfers import Transfer, batches
 
@@ -426,11 +426,9 @@ class Hostile:
 def test_a_file_longer_than_listed_is_not_written_and_leaves_no_part(tmp_path: Path, size: int) -> None:
     cluster = Hostile(size)
     command = CollectOutput(job=JobId(7), sources=(("vu", FIRST),), paths=("a",), directory=str(tmp_path))
-    collection = JobCollection(
-        InstanceId("abcde"), {"vu": cluster}, command, Transfer(JobId(7), None, "", "out"), lambda: None
-    )
+    mover = Mover({"vu": cluster}, Transfer(JobId(7), None, "", "out"), lambda: None)
     with pytest.raises(KoalaError):
-        list(collection.steps())
+        list(collect_job(InstanceId("abcde"), command, mover))
     assert cluster.sent <= 3 * (size + 2 * 65536), "a try took more than was listed"
     assert os.listdir(tmp_path) == []
     with OutputDirectories(InstanceId("abcde")) as directories, Part(directories, item(tmp_path, "a", 10)) as part:

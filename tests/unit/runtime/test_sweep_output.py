@@ -29,6 +29,7 @@ from koalapy.runtime.collecting.cluster_queues import Steps
 from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.collector import Collector
 from koalapy.runtime.collecting.sweep_collect import SweepCollection
+from koalapy.runtime.collecting.transfer import Mover
 from koalapy.runtime.parameters import open_regular
 from koalapy.runtime.session.exchange import RefusedError
 from koalapy.runtime.staging.transfers import Transfer
@@ -122,9 +123,9 @@ class Play:
 
     def collect(self, kind: OutputKind = OutputKind.SUCCESSFUL_PARAMETERS) -> Collected:
         self._made = self._made or SweepCollection(
-            InstanceId("abcde"), self.clusters, self.command(kind), self.request, lambda: self.batches
+            InstanceId("abcde"), self.command(kind), self.request, lambda: self.batches
         )
-        return run_steps(self._made.steps(self.transfer, lambda: None))
+        return run_steps(self._made.steps(Mover(self.clusters, self.transfer, lambda: None)))
 
     def command(self, kind: OutputKind) -> CollectOutput:
         request = self.request

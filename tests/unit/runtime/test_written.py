@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engine_play import Play, component
@@ -20,7 +21,9 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job, KeptOutput
 from koalapy.model.request import KeepOutput
 from koalapy.model.states import JobState
+from koalapy.runtime.collecting.transfer import Mover
 from koalapy.runtime.collecting.written import StreamCollection, WrittenStore
+from koalapy.runtime.staging.transfers import Transfer
 
 ATTEMPT = AttemptId(JobId(7), 0, 1)
 HOME = KeepOutput.HOME
@@ -204,12 +207,13 @@ def test_another_try_brings_what_is_left(store: WrittenStore, tmp_path: Path) ->
     links = {name: Cluster(tmp_path / name) for name in ("alpha", "beta")}
     for (cluster, attempt), data in zip(command.sources, (b"first\n", b"x" * 5000), strict=True):
         attempt_of(tmp_path / cluster / str(attempt), data, data)
-    collection = StreamCollection(store, links, job, command, lambda: None)  # type: ignore[arg-type]
+    collection = StreamCollection(store, job, command)
+    mover = Mover(links, Transfer(job.id, None, "", "out"), lambda: None)  # type: ignore[arg-type]
     links["beta"].lost = True
     with pytest.raises(TransientError):
-        list(collection.steps())
+        list(collection.steps(mover))
     asked, links["beta"].lost = links["alpha"].asked, False
-    list(collection.steps())
+    list(collection.steps(mover))
     assert links["alpha"].asked == asked
     (_, first), (_, second) = command.sources
     shown = {}
@@ -224,8 +228,9 @@ def test_another_try_brings_what_is_left(store: WrittenStore, tmp_path: Path) ->
 def test_a_directory_that_is_not_there_is_reported(store: WrittenStore, tmp_path: Path) -> None:
     job, command = over(Play(), "alpha")
     (tmp_path / "alpha").mkdir()
-    collection = StreamCollection(store, {"alpha": Cluster(tmp_path / "alpha")}, job, command, lambda: None)  # type: ignore[dict-item]
-    list(collection.steps())
+    collection = StreamCollection(store, job, command)
+    links: Any = {"alpha": Cluster(tmp_path / "alpha")}
+    list(collection.steps(Mover(links, Transfer(job.id, None, "", "out"), lambda: None)))
     assert collection.notes == ["Component 0 has no directory on its cluster."]
 
 
