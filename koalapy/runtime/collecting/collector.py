@@ -262,8 +262,8 @@ class Collector:
         where = ", ".join(dict.fromkeys(cluster for cluster, _ in command.sources)) or "its clusters"
         final = command.kind is OutputKind.STANDARD_STREAMS  # no job waits for the output of a final job
         transfers = Transfers() if final else self._transfers
-        with transfers.open(command.job, None, where, "out") as transfer:
-            return (yield from collect(Mover(self._links, transfer, go_on)))
+        with transfers.open(command.job, None, where, "out", go_on) as transfer:
+            return (yield from collect(Mover(self._links, transfer)))
 
 
 class _Fetch:

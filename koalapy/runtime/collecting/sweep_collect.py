@@ -74,7 +74,7 @@ class SweepCollection:
         """Bring the files of these pages. Returns the clusters that do not deliver theirs, with the error of each."""
         lost: dict[str, KoalaError] = {}
         for page in found:
-            self._mover.go_on()
+            self._mover.transfer.go_on()
             self._mover.transfer.parameters(self._settled.count, self._count)
             if page.cluster in lost:
                 continue

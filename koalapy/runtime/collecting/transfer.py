@@ -43,14 +43,10 @@ class Source(Protocol):
 
 
 class Mover:
-    """Fetches files. `go_on` is called for every piece, also for an empty one, and may raise.
+    """Fetches the files of one transfer. Every method raises KoalaError."""
 
-    Every method raises KoalaError.
-    """
-
-    def __init__(self, links: Mapping[str, Source], transfer: Transfer, go_on: Callable[[], None]) -> None:
-        self.transfer, self.go_on = transfer, go_on
-        self._links = links
+    def __init__(self, links: Mapping[str, Source], transfer: Transfer) -> None:
+        self.transfer, self._links = transfer, links
 
     def listed(self, cluster: str, attempt: AttemptId, patterns: Sequence[str]) -> list[Found]:
         """Return the entries of the attempt's working directory that match these patterns."""
@@ -94,7 +90,7 @@ class Mover:
         """Yield the pieces that are not empty, while they are wanted. When it is closed, the stream is closed too."""
         try:
             for piece in pieces:
-                self.go_on()
+                self.transfer.go_on()
                 if piece:
                     yield piece
         finally:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,23 +35,21 @@ class InputFiles:
             return replace(request, jobs=tuple(jobs))
         return replace(request, files=self._versions.keep(found)) if (found := look(request)) else request
 
-    def upload(
-        self, uploads: Uploads, command: SubmitAttempt, transfer: Transfer, go_on: Callable[[], None]
-    ) -> "Uploaded":
+    def upload(self, uploads: Uploads, command: SubmitAttempt, transfer: Transfer) -> "Uploaded":
         """Return when the cluster has all files of the attempt; see Uploads.upload. Raises KoalaError."""
-        version = self._version(command, transfer, go_on)
+        version = self._version(command, transfer)
         contents, staged = _contents(version)
         transfer.begin("sending", len(version.entries), sum(content.size for content in contents))
-        uploads.upload(contents, size_of(version.entries), transfer, go_on)
+        uploads.upload(contents, size_of(version.entries), transfer)
         return Uploaded(version, staged)
 
-    def _version(self, command: SubmitAttempt, transfer: Transfer, go_on: Callable[[], None]) -> Version:
+    def _version(self, command: SubmitAttempt, transfer: Transfer) -> Version:
         entries = self._entries(command)
         transfer.begin("reading", len(entries), size_of(entries))
 
         def read(size: int) -> None:
             transfer.add(size)
-            go_on()
+            transfer.go_on()
 
         return self._versions.fix(command.files, entries, read)
 

@@ -18,9 +18,15 @@ _WINDOW_S = 10.0  # the period over which the rate is measured
 
 
 class Transfer:
-    """One transfer. The thread that moves the files updates it; any thread may read it."""
+    """One transfer. The thread that moves the files updates it; any thread may read it.
 
-    def __init__(self, job: JobId, component: int | None, cluster: str, direction: Direction) -> None:
+    `go_on` is called for each piece that is moved, and about every second without one. It raises to give up.
+    """
+
+    def __init__(
+        self, job: JobId, component: int | None, cluster: str, direction: Direction, go_on: Callable[[], None]
+    ) -> None:
+        self.go_on = go_on
         self._about: tuple[JobId, int | None, str, Direction] = (job, component, cluster, direction)
         self._phase: Phase = "waiting"
         self._files = self._size = self._moved = self._sent = 0
@@ -116,8 +122,10 @@ class Transfers:
         self._lock = threading.Lock()
 
     @contextmanager
-    def open(self, job: JobId, component: int | None, cluster: str, direction: Direction) -> Iterator[Transfer]:
-        transfer = Transfer(job, component, cluster, direction)
+    def open(
+        self, job: JobId, component: int | None, cluster: str, direction: Direction, go_on: Callable[[], None]
+    ) -> Iterator[Transfer]:
+        transfer = Transfer(job, component, cluster, direction, go_on)
         with self._lock:
             self._open[id(transfer)] = (job, transfer)
         try:

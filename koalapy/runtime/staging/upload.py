@@ -68,20 +68,20 @@ class Uploads:
         self._lock = threading.Lock()
         self._senders = threading.BoundedSemaphore(_SENDERS)
 
-    def upload(self, contents: Iterable[Content], copies: int, transfer: Transfer, go_on: Callable[[], None]) -> None:
+    def upload(self, contents: Iterable[Content], copies: int, transfer: Transfer) -> None:
         """Return when all contents are on the cluster. `copies`: bytes that the job needs there for its own copies.
 
-        `go_on` is called about every second at least, and raises to give up. Raises KoalaError: TransientError if the
-        link is lost, and one with code `stalled` if the cluster takes nothing or gives no answer for too long.
+        Raises KoalaError: TransientError if the link is lost, and one with code `stalled` if the cluster takes nothing
+        or gives no answer for too long.
         """
         left = {content.digest: content for content in contents}
         while left:
             mine = self._claim(left)
             if mine:
                 with self._flight(mine):
-                    self._send(mine, copies, transfer, go_on)
+                    self._send(mine, copies, transfer)
             else:
-                self._await(next(iter(left)), go_on)
+                self._await(next(iter(left)), transfer)
                 continue
             for content in mine:
                 del left[content.digest]
@@ -105,25 +105,25 @@ class Uploads:
             for each in landed:
                 each.set_result(None)
 
-    def _await(self, digest: str, go_on: Callable[[], None]) -> None:
+    def _await(self, digest: str, transfer: Transfer) -> None:
         with self._lock:
             flight = self._flying.get(digest)
         while flight is not None and not flight.done():
-            go_on()
+            transfer.go_on()
             with suppress(TimeoutError):
                 flight.result(LOOK_S)
 
     # ---- sending
 
-    def _send(self, contents: Sequence[Content], copies: int, transfer: Transfer, go_on: Callable[[], None]) -> None:
+    def _send(self, contents: Sequence[Content], copies: int, transfer: Transfer) -> None:
         for left in reversed(range(_TRIES)):
-            missing = self._missing(contents, copies, go_on)
+            missing = self._missing(contents, copies, transfer)
             for content in contents:
                 transfer.there(content.size)
             for each in missing:
                 transfer.there(each.there - each.content.size)
             try:
-                return self._send_missing(missing, transfer, go_on)
+                return self._send_missing(missing, transfer)
             except RefusedError as error:
                 if error.reason.code not in _AGAIN:
                     raise
@@ -134,52 +134,55 @@ class Uploads:
             transfer.restart()
         raise AssertionError("the last try raises or returns")
 
-    def _missing(self, contents: Sequence[Content], copies: int, go_on: Callable[[], None]) -> list[_Missing]:
+    def _missing(self, contents: Sequence[Content], copies: int, transfer: Transfer) -> list[_Missing]:
         """Return the contents that are not on the cluster. Raises KoalaError if there is no room for them."""
         missing: list[_Missing] = []
         room = answers.Wanted([])
         for page in batches(contents, (_one, _ASKED)):
-            room = self._wanted(_asked(page), go_on)
+            room = self._wanted(_asked(page), transfer)
             missing += _lacking(page, room.missing)
         _check_room(sum(each.content.size - each.there for each in missing), copies, room)
         return missing
 
-    def _wanted(self, asked: list[list[Any]], go_on: Callable[[], None]) -> answers.Wanted:
+    def _wanted(self, asked: list[list[Any]], transfer: Transfer) -> answers.Wanted:
         try:
-            answer = self._session.ask(lambda id: Want(id, asked), self._timing.stalled, go_on)
+            answer = self._session.ask(lambda id: Want(id, asked), self._timing.stalled, transfer.go_on)
         except TimeoutError as error:
             raise stalled(self._name) from error
         return understood(answers.wanted, answer.details)
 
-    def _send_missing(self, missing: Sequence[_Missing], transfer: Transfer, go_on: Callable[[], None]) -> None:
+    def _send_missing(self, missing: Sequence[_Missing], transfer: Transfer) -> None:
         small = [each.content for each in missing if each.content.size <= SMALL]
         for batch in batches(small, (_one, _BATCH_FILES), (lambda content: content.size, _BATCH_BYTES)):
-            self._send_batch(batch, transfer, go_on)
+            self._send_batch(batch, transfer)
         for each in missing:
             if each.content.size > SMALL:
-                self._send_one(each, transfer, go_on)
+                self._send_one(each, transfer)
 
-    def _send_one(self, missing: _Missing, transfer: Transfer, go_on: Callable[[], None]) -> None:
+    def _send_one(self, missing: _Missing, transfer: Transfer) -> None:
         content = missing.content
-        with self._turn(go_on), content.open() as file:
-            transfer.file(content.name)
+        with self._turn(transfer), content.open() as file:
             file.seek(missing.there)
-            pieces = _counted(iter(lambda: file.read(MAX_CHUNK), b""), transfer)
             store = lambda id: Store(id, content.digest, content.size, missing.there)  # noqa: E731
-            self._session.send_stream(store, pieces, self._name, self._timing.stalled_after(content.size), go_on)
+            self._send_stream(store, iter(lambda: file.read(MAX_CHUNK), b""), [content], transfer)
 
-    def _send_batch(self, batch: Sequence[Content], transfer: Transfer, go_on: Callable[[], None]) -> None:
-        with self._turn(go_on):
-            transfer.file(batch[0].name)
-            pieces, size = _counted(_joined(batch), transfer), sum(content.size for content in batch)
-            store = lambda id: StoreMany(id, _asked(batch))  # noqa: E731
-            self._session.send_stream(store, pieces, self._name, self._timing.stalled_after(size), go_on)
+    def _send_batch(self, batch: Sequence[Content], transfer: Transfer) -> None:
+        with self._turn(transfer):
+            self._send_stream(lambda id: StoreMany(id, _asked(batch)), _joined(batch), batch, transfer)
+
+    def _send_stream(
+        self, request: Callable[[int], Any], pieces: Iterable[bytes], contents: Sequence[Content], transfer: Transfer
+    ) -> None:
+        """Send the pieces of these contents, which the other side may read or write as a whole before it answers."""
+        transfer.file(contents[0].name)
+        limit_s = self._timing.stalled_after(sum(content.size for content in contents))
+        self._session.send_stream(request, _counted(pieces, transfer), self._name, limit_s, transfer.go_on)
 
     @contextmanager
-    def _turn(self, go_on: Callable[[], None]) -> Iterator[None]:
+    def _turn(self, transfer: Transfer) -> Iterator[None]:
         """Take one of the streams that may be open at the same time."""
         while not self._senders.acquire(timeout=LOOK_S):
-            go_on()
+            transfer.go_on()
         try:
             yield
         finally:

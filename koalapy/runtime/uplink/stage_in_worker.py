@@ -131,29 +131,29 @@ class StageInWorker:
             self._session.check()
 
         go_on()
-        with self._input_files.transfers.open(attempt.job, attempt.component, self._name, "in") as transfer:
+        with self._input_files.transfers.open(attempt.job, attempt.component, self._name, "in", go_on) as transfer:
             with self._lock:
                 self._moving[job.number] = transfer
             try:
-                brought = self._brought(job, transfer, go_on)
+                brought = self._brought(job, transfer)
             finally:
                 with self._lock:
                     self._carried += self._moving.pop(job.number).carried
         self._callbacks.events([FilesStaged(attempt, brought.files, brought.size, brought.version)])
         self._callbacks.staged(job.number, job.doubt, brought.staged)
 
-    def _brought(self, job: _Job, transfer: Transfer, go_on: Callable[[], None]) -> Uploaded:
+    def _brought(self, job: _Job, transfer: Transfer) -> Uploaded:
         """Upload the files. Tries again if the cluster stalls, while the attempt is wanted and the link is up."""
         for tries in itertools.count():
             try:
-                return self._input_files.upload(self._uploads, job.command, transfer, go_on)
+                return self._input_files.upload(self._uploads, job.command, transfer)
             except KoalaError as error:
                 if not is_stalled(error):
                     raise
                 _LOG.warning("staging_stalled", cluster=self._name, attempt=str(job.command.attempt))
             for _ in range(math.ceil(min(2.0 ** min(tries, 30), self._retry_max))):
                 self._closed.wait(1.0)
-                go_on()
+                transfer.go_on()
         raise AssertionError("it is counted without an end")
 
     def _report(self) -> None:

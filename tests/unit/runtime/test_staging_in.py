@@ -154,7 +154,7 @@ def test_a_snapshot_records_the_files_of_a_job(home: Path, tmp_path: Path) -> No
 
 def test_progress_counts_the_bytes_at_the_cluster() -> None:
     transfers = Transfers()
-    with transfers.open(JobId(7), 0, "vu", "in") as transfer:
+    with transfers.open(JobId(7), 0, "vu", "in", lambda: None) as transfer:
         transfer.begin("sending", 2, 100)
         transfer.there(40)
         transfer.add(10)

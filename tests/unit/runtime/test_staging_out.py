@@ -426,7 +426,7 @@ class Hostile:
 def test_a_file_longer_than_listed_is_not_written_and_leaves_no_part(tmp_path: Path, size: int) -> None:
     cluster = Hostile(size)
     command = CollectOutput(job=JobId(7), sources=(("vu", FIRST),), paths=("a",), directory=str(tmp_path))
-    mover = Mover({"vu": cluster}, Transfer(JobId(7), None, "", "out"), lambda: None)
+    mover = Mover({"vu": cluster}, Transfer(JobId(7), None, "", "out", lambda: None))
     with pytest.raises(KoalaError):
         list(collect_job(InstanceId("abcde"), command, mover))
     assert cluster.sent <= 3 * (size + 2 * 65536), "a try took more than was listed"

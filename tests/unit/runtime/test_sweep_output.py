@@ -118,14 +118,14 @@ class Play:
 
     def __init__(self, clusters: dict[str, Cluster], request: Request, batches: Sequence[ResultBatch]) -> None:
         self.clusters, self.request, self.batches = clusters, request, batches
-        self.transfer = Transfer(SWEEP, None, "", "out")
+        self.transfer = Transfer(SWEEP, None, "", "out", lambda: None)
         self._made: SweepCollection | None = None
 
     def collect(self, kind: OutputKind = OutputKind.SUCCESSFUL_PARAMETERS) -> Collected:
         self._made = self._made or SweepCollection(
             InstanceId("abcde"), self.command(kind), self.request, lambda: self.batches
         )
-        return run_steps(self._made.steps(Mover(self.clusters, self.transfer, lambda: None)))
+        return run_steps(self._made.steps(Mover(self.clusters, self.transfer)))
 
     def command(self, kind: OutputKind) -> CollectOutput:
         request = self.request

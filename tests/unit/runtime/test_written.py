@@ -208,7 +208,7 @@ def test_another_try_brings_what_is_left(store: WrittenStore, tmp_path: Path) ->
     for (cluster, attempt), data in zip(command.sources, (b"first\n", b"x" * 5000), strict=True):
         attempt_of(tmp_path / cluster / str(attempt), data, data)
     collection = StreamCollection(store, job, command)
-    mover = Mover(links, Transfer(job.id, None, "", "out"), lambda: None)  # type: ignore[arg-type]
+    mover = Mover(links, Transfer(job.id, None, "", "out", lambda: None))  # type: ignore[arg-type]
     links["beta"].lost = True
     with pytest.raises(TransientError):
         list(collection.steps(mover))
@@ -230,7 +230,7 @@ def test_a_directory_that_is_not_there_is_reported(store: WrittenStore, tmp_path
     (tmp_path / "alpha").mkdir()
     collection = StreamCollection(store, job, command)
     links: Any = {"alpha": Cluster(tmp_path / "alpha")}
-    list(collection.steps(Mover(links, Transfer(job.id, None, "", "out"), lambda: None)))
+    list(collection.steps(Mover(links, Transfer(job.id, None, "", "out", lambda: None))))
     assert collection.notes == ["Component 0 has no directory on its cluster."]
 
 
