@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from koalapy.attempts import batch_status, cancel, first_signs, missing, submission, wrapper_reports
-from koalapy.attempts import pilots as launchers
+from koalapy.attempts import batch_status, cancel, first_signs, launchers, missing, submission, wrapper_reports
 from koalapy.broker.fit import Misfit, misfits
 from koalapy.coallocation import (
     barrier,
@@ -118,7 +117,7 @@ from koalapy.model.units import Instant
 from koalapy.pilots import kept, lifecycle
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scavenging import black_holes, feeding, idle_nodes, parameters
-from koalapy.scavenging import pilots as sweep_pilots
+from koalapy.scavenging import launchers as sweep_launchers
 from koalapy.scavenging.scavenger import Scavenger
 from koalapy.scheduler import vacating
 from koalapy.scheduler.blocked_ahead import Overtaken
@@ -180,7 +179,7 @@ REACTIONS: Mapping[type, tuple[Reaction, ...]] = MappingProxyType(
         JobReceived: (receiving.on_received,),
         ReceivedJobChanged: (receiving.on_changed,),
         SentJobReported: (sending.on_reported,),
-        StoreRestored: (sweep_pilots.on_store_restored, restored_store.on_store_restored),
+        StoreRestored: (sweep_launchers.on_store_restored, restored_store.on_store_restored),
         ClusterConnected: (clusters.on_connected, suspend.on_connected),
         ClusterLost: (clusters.on_lost,),
         ClusterMeasured: (clusters.on_measured, idle_nodes.on_measured),
@@ -197,7 +196,7 @@ OWNERS: Mapping[tuple[OwnerKind, type], tuple[Reaction, ...]] = MappingProxyType
         (OwnerKind.JOB, Ended): (retries.on_ended,),
         (OwnerKind.SWEEP, CameToBarrier): (launchers.on_came_to_barrier,),
         (OwnerKind.SWEEP, Refused): (launchers.on_refused,),
-        (OwnerKind.SWEEP, LetGo): (sweep_pilots.on_let_go,),
+        (OwnerKind.SWEEP, LetGo): (sweep_launchers.on_let_go,),
     }
 )  # the reactions of an attempt's owner to each fact that concerns it
 

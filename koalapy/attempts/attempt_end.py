@@ -8,7 +8,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.facts import Ended, Started
 from koalapy.model.history import HistoryKind
-from koalapy.model.identity import FIRST_PILOT, AttemptId
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId
 from koalapy.model.states import AttemptState, Ending
 from koalapy.model.units import Instant
 
@@ -79,7 +79,7 @@ def reason_details(reason: Reason) -> dict[str, object]:
 
 def look_at(attempt: AttemptId) -> str:
     """Return the advice for a program that failed."""
-    which = str(attempt) if attempt.job >= FIRST_PILOT else f"{attempt.job} -c {attempt.component}"
+    which = str(attempt) if attempt.job >= FIRST_LAUNCHER else f"{attempt.job} -c {attempt.component}"
     return f"Look at its standard error with `koala logs {which} -e`."
 
 

@@ -48,8 +48,8 @@ def detach(core: Core, now: Instant, attempt: Attempt) -> None:
 
 
 def _note_let_go(core: Core, attempt: Attempt) -> None:
-    if attempt.pilot is not None:
-        kind, number = attempt.pilot.owner
+    if attempt.launcher is not None:
+        kind, number = attempt.launcher.owner
         core.derive(LetGo(attempt=attempt.id, owner=kind, owner_id=number))
 
 

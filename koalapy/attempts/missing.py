@@ -10,7 +10,7 @@ from koalapy.model.units import Instant
 
 
 def step(core: Core, now: Instant) -> bool:
-    """End the attempts that have been missing for so long that they count as lost: those of changed jobs, and pilots.
+    """End the attempts that have been missing for so long that they are lost: those of changed jobs, and Launchers.
 
     It is due in each batch while an attempt may be missing.
     """
@@ -18,8 +18,8 @@ def step(core: Core, now: Instant) -> bool:
     for identity in sorted(run_list.missing.keys() & run_list.dirty.keys()):
         for attempt in core.records.jobs[identity].live:
             _end_lost(core, now, attempt)
-    for pilot in list(launchers.timed.values()):
-        _end_lost(core, now, pilot)
+    for launcher in list(launchers.timed.values()):
+        _end_lost(core, now, launcher)
     return bool(run_list.missing or launchers.timed)
 
 

@@ -16,7 +16,7 @@ from koalapy_adapters.messages import fields, kcm
 from koalapy.chaos.plan import Occasional
 from koalapy.model.attempt import OwnerKind
 from koalapy.model.commands import ClusterCommand
-from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.intervals import NONE
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import MILLISECOND, MINUTE, SECOND, Duration, Instant
@@ -148,7 +148,7 @@ class _Subjects:
         if live and rng.random() < 0.85:
             return tag_of(self._world.instance, rng.choice(live))
         store = rng.choice((self._world.instance, _OTHER_STORE))
-        never = JobId(FIRST_PILOT - rng.randint(1, 60))
+        never = JobId(FIRST_LAUNCHER - rng.randint(1, 60))
         return tag_of(store, AttemptId(never, rng.randint(0, 3), rng.randint(1, 3)))
 
     def sweep(self) -> Sweep | None:
@@ -183,7 +183,7 @@ class _Subjects:
         return self.rng.choice([*of_others[-10:], 10**9])
 
 
-_NO_SWEEP = FIRST_PILOT - 1
+_NO_SWEEP = FIRST_LAUNCHER - 1
 
 
 def _ended(about: _Subjects) -> kcm.Report:

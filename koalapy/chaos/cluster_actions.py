@@ -104,13 +104,13 @@ def _prune(world: World, rng: Random) -> None:
         return
     before, records, of_sweeps = Instant(koalad.now() - between(rng, *_KEEP)), rng.random() < 0.7, rng.random() < 0.5
     work = [] if of_sweeps else koalad.store.prunable(before, _MOST_PRUNED, JobId(0), records)
-    pilots = koalad.store.prunable_pilots(before, _MOST_PRUNED, JobId(0), records) if of_sweeps else []
+    pilots = koalad.store.prunable_launchers(before, _MOST_PRUNED, JobId(0), records) if of_sweeps else []
     living = [*koalad.engine.records.all_work(), *koalad.engine.records.launchers.values()]
     unripe = rng.sample(living, min(len(living), rng.randint(0, 3)))
     work += [job_value(each) for each in unripe if isinstance(each, Job)]
     work += [sweep_value(each) for each in unripe if isinstance(each, Sweep)]
     pilots += [attempt_value(each) for each in unripe if isinstance(each, Attempt)]
-    request = PruneRequested(work=tuple(work), pilots=tuple(pilots), before=before, records=records)
+    request = PruneRequested(work=tuple(work), launchers=tuple(pilots), before=before, records=records)
     koalad.request(*[request] * rng.choice((1, 1, 2)))
 
 

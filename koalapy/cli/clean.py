@@ -107,8 +107,8 @@ def print_unknown(found: "UnknownTags") -> None:
 
 
 def attempt_in_words(attempt: str) -> str:
-    """Return `attempt 7.0.2` or `pilot p12`."""
-    return f"{'pilot' if attempt.startswith('p') else 'attempt'} {attempt}"
+    """Return `attempt 7.0.2` or `Launcher p12`."""
+    return f"{'Launcher' if attempt.startswith('p') else 'attempt'} {attempt}"
 
 
 def _confirm(found: Sequence["UnknownTag"]) -> None:

@@ -63,11 +63,11 @@ def ids_of(koalad: Any, texts: Sequence[str]) -> list[int]:
     Raises RequestError for a text that is neither a number nor a range, and for a range without a job.
     """
     from koalapy.model.errors import RequestError
-    from koalapy.model.identity import pilot_named
+    from koalapy.model.identity import launcher_named
 
     found: dict[int, None] = {}
     for text in texts:
-        if (pilot := pilot_named(text)) is not None:
+        if (pilot := launcher_named(text)) is not None:
             found[pilot.job] = None
             continue
         match = _IDS.fullmatch(text)
@@ -206,11 +206,11 @@ def seconds_of(duration: str) -> float:
 
 def _job_or_pilot(text: str) -> int:
     """Return the number of a job or pilot. Raises BadParameter for any other text."""
-    from koalapy.model.identity import pilot_named
+    from koalapy.model.identity import launcher_named
 
     if text.isdecimal():
         return int(text)
-    if (pilot := pilot_named(text)) is not None:
+    if (pilot := launcher_named(text)) is not None:
         return pilot.job
     raise typer.BadParameter(f"{text!r} is not a job's id. Write an id such as 3, or a pilot such as p12.")
 
@@ -241,7 +241,7 @@ JobId = Annotated[int, typer.Argument(metavar="ID", help="A job.", autocompletio
 JobOrPilot = Annotated[
     int,
     typer.Argument(
-        metavar="ID", help="A job, or a sweep's pilot such as p12.", autocompletion=complete_jobs, parser=_job_or_pilot
+        metavar="ID", help="A job, or a Launcher such as p12.", autocompletion=complete_jobs, parser=_job_or_pilot
     ),
 ]
 Label = Annotated[

@@ -81,8 +81,8 @@ def on_files_moved(core: Core, now: Instant, event: FilesMoved | FilesStaged) ->
     attempt = core.records.attempt(event.attempt)
     if attempt is None or attempt.state is not AttemptState.SUBMITTING:
         return
-    if attempt.pilot is not None:
-        core.records.change_pilot(attempt, claimed_at=now)
+    if attempt.launcher is not None:
+        core.records.change_launcher(attempt, claimed_at=now)
     elif (job := core.records.jobs[attempt.id.job]).state.claiming:
         core.records.change(job, claimed_at=now)
     else:

@@ -1,4 +1,4 @@
-"""Pruning of final jobs, sweeps and their pilots: the directories of their attempts first, then their records."""
+"""Pruning of final jobs, sweeps and their Launchers: the directories of their attempts first, then their records."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 
-Pruned = Work | Attempt  # the latter a sweep's pilot
+Pruned = Work | Attempt  # the latter a Launcher
 _REMEMBERED = 10_000  # ids of pruned jobs: far more than one request names
 NOT_FINAL, PENDING_CANCEL, COLLECTING, OF_A_SWEEP, OF_A_FLOW, PRUNED, NOTIFYING = (
     "not final for long enough", "a pending cancel", "output on its way", "a sweep that is not final",
@@ -26,7 +26,7 @@ NOT_FINAL, PENDING_CANCEL, COLLECTING, OF_A_SWEEP, OF_A_FLOW, PRUNED, NOTIFYING 
 class Judgement:
     """The effect of a request.
 
-    `ready`: jobs and pilots whose pruning can begin now. `waiting`: (cluster, job) for those with directories on a
+    `ready`: jobs and Launchers whose pruning can begin now. `waiting`: (cluster, job) for those with directories on a
     cluster that is not connected. `kept`: (reason, job) for those that are not pruned.
     """
 
@@ -102,7 +102,7 @@ def _finish(core: Core, now: Instant, wanted: PruneWanted) -> None:
         core.records.note(now, number, HistoryKind.OUTPUT_PRUNED, left_on=[*wanted.without])
         return
     if isinstance(wanted.pruned, Attempt):
-        core.records.remove_pilot(wanted.pruned)
+        core.records.remove_launcher(wanted.pruned)
     else:
         core.records.remove(wanted.pruned)
     pruning.directories.pop(number, None)
@@ -112,12 +112,12 @@ def _finish(core: Core, now: Instant, wanted: PruneWanted) -> None:
 
 
 def number_of(pruned: Pruned) -> JobId:
-    """Return the id of a job or sweep, or the number of a pilot."""
+    """Return the id of a job or sweep, or the number of a Launcher."""
     return pruned.id.job if isinstance(pruned, Attempt) else pruned.id
 
 
 def final_since(pruned: Pruned) -> Instant | None:
-    """Return since when a job or sweep is final, or since when a pilot has ended."""
+    """Return since when a job or sweep is final, or since when a Launcher has ended."""
     return pruned.ended_at if isinstance(pruned, Attempt) else pruned.finished_at
 
 
@@ -128,7 +128,7 @@ def judge(core: Core, event: PruneRequested) -> Judgement:
     waiting: list[tuple[str, Pruned]] = []
     kept: list[tuple[str, Pruned]] = []
     asked: dict[JobId, Pruned] = {number_of(each): each for each in event.work}
-    asked |= {number_of(each): each for each in event.pilots}
+    asked |= {number_of(each): each for each in event.launchers}
     for number, each in asked.items():
         why = _why_kept(core, each, event.before, with_pending_cancels)
         if why:
@@ -181,7 +181,7 @@ def _out_of_reach(core: Core, pruned: Pruned, without: tuple[str, ...]) -> Itera
 def _directories_of(core: Core, pruned: Pruned) -> Iterator[tuple[str, AttemptId]]:
     """Yield (cluster, attempt) of the job's last attempts; directories of earlier ones are removed at each retry.
 
-    A sweep has directories no more: its pilots were pruned before.
+    A sweep has directories no more: its Launchers were pruned before.
     """
     if isinstance(pruned, Sweep):
         return

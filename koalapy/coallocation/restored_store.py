@@ -13,7 +13,7 @@ from koalapy.core.core import Core
 from koalapy.core.due import DOUBTFUL
 from koalapy.model.events import StoreRestored, WrapperReported
 from koalapy.model.history import HistoryKind
-from koalapy.model.identity import FIRST_PILOT, MAX_COMPONENTS, PILOTS_END
+from koalapy.model.identity import FIRST_LAUNCHER, LAUNCHERS_END, MAX_COMPONENTS
 from koalapy.model.job import Choice, Counters, Job
 from koalapy.model.records import Records
 from koalapy.model.request import Request
@@ -33,9 +33,9 @@ def skip_used_ids(counters: Counters) -> Counters:
     """Return the counters after a restore: they skip ids that may be in use, and mark all earlier jobs as doubtful."""
     return replace(
         counters,
-        next_job=min(counters.next_job + JOBS_AHEAD, FIRST_PILOT),
+        next_job=min(counters.next_job + JOBS_AHEAD, FIRST_LAUNCHER),
         doubtful_below=counters.next_job,
-        next_pilot=min(counters.next_pilot + JOBS_AHEAD, PILOTS_END),
+        next_launcher=min(counters.next_launcher + JOBS_AHEAD, LAUNCHERS_END),
     )
 
 
@@ -113,7 +113,7 @@ def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
     attempt = core.records.attempt(event.attempt)
     if event.attempt.job >= core.records.counters.doubtful_below or attempt is None or attempt.state.ended:
         return
-    if attempt.pilot is not None:
+    if attempt.launcher is not None:
         return
     job = core.records.jobs[attempt.id.job]
     shown = event.released_at is not None or event.started_at is not None or event.phase in _SHOWS_RELEASE

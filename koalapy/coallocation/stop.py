@@ -29,7 +29,7 @@ def stop_job(core: Core, now: Instant, job: Job, outcome: Outcome | None = None,
 
 
 def stop_sweep(core: Core, now: Instant, sweep: Sweep, outcome: Outcome, reason: Reason | None = None) -> None:
-    """Stop a sweep; the next step of the scavenger stops its pilots. `outcome` and `reason` count as for a job."""
+    """Stop a sweep; the next step of the scavenger stops its Launchers. `outcome` and `reason` count as for a job."""
     _stop(core, now, sweep, outcome, reason, sweep=True)
 
 

@@ -11,7 +11,7 @@ from koalapy.model.commands import ChangeSentJob
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested, HoldRequested, ReleaseRequested, WorkSubmitted
 from koalapy.model.history import HistoryKind
-from koalapy.model.identity import FIRST_PILOT, JobId
+from koalapy.model.identity import FIRST_LAUNCHER, JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.request import Flow, Request
 from koalapy.model.sent import SentChange
@@ -35,7 +35,7 @@ def on_work_submitted(core: Core, now: Instant, event: WorkSubmitted) -> None:
     waited_for = [core.records.work(each) for each in unmet]
     if any(found is None or found.state.final for found in waited_for):
         return
-    if core.records.counters.next_job + len(request.jobs) >= FIRST_PILOT:
+    if core.records.counters.next_job + len(request.jobs) >= FIRST_LAUNCHER:
         return
     core.mark_dirty()
     if not request.jobs or request.site is not None:

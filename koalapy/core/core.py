@@ -141,7 +141,7 @@ class Core:
 
     def mark_owner_dirty(self, attempt: Attempt) -> None:
         """Let the next step examine the job of an attempt, or the attempt itself if it is a pilot."""
-        if attempt.pilot is None:
+        if attempt.launcher is None:
             self.run_list.mark_dirty(attempt.id.job)
         else:
             self.launchers.mark_dirty(attempt.id)

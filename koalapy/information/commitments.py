@@ -115,7 +115,7 @@ class Commitments:
             self.dirty[attempt.cluster] = None
 
 
-# processors taken; whether the attempt is a pilot of a sweep; whether its job entered batch queues (patient)
+# processors taken; whether the attempt is a Launcher; whether its job entered batch queues (patient)
 _Entry = tuple[int, bool, bool]
 _NOTHING = Scavenged()
 _NO_TAGS: frozenset[Tag] = frozenset()

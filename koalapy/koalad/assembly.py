@@ -63,7 +63,7 @@ from koalapy.runtime.sdnotify import Notifier
 from koalapy.runtime.service import JobFiles, JobStreams, Service
 from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.sweeps import Sweeps
-from koalapy.runtime.unknown import UnknownTags, jobs_and_pilots
+from koalapy.runtime.unknown import UnknownTags, jobs_and_launchers
 from koalapy.runtime.uplink.connect import may_ask
 from koalapy.scheduler.schedule import Policies
 from koalapy.sites.joining import leases_held
@@ -262,7 +262,7 @@ class Koalad:
             snapshot.instance,
             self._links.names,
             self._links.ask,
-            lambda ids: jobs_and_pilots(self._store, ids),
+            lambda ids: jobs_and_launchers(self._store, ids),
             self._clock.now,
             lambda: {each.job for each in self._store.unreadable() if each.may_hide_job},
         )

@@ -27,7 +27,7 @@ from koalapy.languages.paths import (
     twice,
     unknown_in,
 )
-from koalapy.model.identity import FIRST_PILOT, MAX_COMPONENTS
+from koalapy.model.identity import FIRST_LAUNCHER, MAX_COMPONENTS
 from koalapy.model.labels import KEY, LONGEST_KEY, LONGEST_VALUE, MOST_LABELS, InvalidLabel, check_key, check_value
 from koalapy.model.lease import MOST_LINKS, is_held
 from koalapy.model.request import (
@@ -233,7 +233,7 @@ JobLabels = Annotated[
     BeforeValidator(_labels),
 ]
 JobIds = Annotated[
-    tuple[Annotated[Number, Between(1, FIRST_PILOT - 1)], ...], Field(strict=False), BeforeValidator(as_list)
+    tuple[Annotated[Number, Between(1, FIRST_LAUNCHER - 1)], ...], Field(strict=False), BeforeValidator(as_list)
 ]
 Retrials = Annotated[
     int,

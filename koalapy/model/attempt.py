@@ -32,12 +32,12 @@ class Owner(NamedTuple):
 
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepPilot:
-    """The fields that only a pilot has: an attempt that holds nodes for an owner that is not a job.
+class LauncherFields:
+    """The fields that only a Launcher has: an attempt that holds nodes for an owner that is not a job.
 
     `stop_reason`: why it was ordered to stop; '' if it was not. One of a sweep is preempted (for others' jobs), shrunk
     (for another runner), withdrawn (it had not started in time) or black_hole. Otherwise it is idle (nothing was left
-    for it), or over (its owner is). `failure`: why it was ordered to stop, if that counts as its failure. `forced`:
+    for it), or no longer needed. `failure`: why it was ordered to stop, if that counts as its failure. `forced`:
     nobody waits until its program has ended. `suspended`: whether its batch system suspends it now, or did before; ''
     if never. While its cluster is unreachable, the last value stays.
     """
@@ -59,9 +59,9 @@ class Attempt:
     koalad learned that. `cancelling`: its cluster was ordered to end it. `stuck`: why its batch system does not end it.
     `unknown_since`: since when it is missing. `silent_since`: since when its wrapper has given no sign, though it is
     not known to have ended. `detached_at`: since when its owner no longer waits for it. `superseded`: its job is beyond
-    this try, has no record any more, or held a lease, so its output is not needed. `pilot`: set if its owner is no job.
-    `around`: the cluster whose processors its cluster, a pilot, holds; '' if its cluster is none. Its directory lies
-    there.
+    this try, has no record any more, or held a lease, so its output is not needed. `launcher`: set if its owner is no
+    job. `around`: the cluster whose processors its cluster, a pilot, holds; '' if its cluster is none. Its directory
+    lies there.
     """
 
     id: AttemptId
@@ -87,16 +87,16 @@ class Attempt:
     silent_since: Instant | None = None
     detached_at: Instant | None = None
     superseded: bool = False
-    pilot: SweepPilot | None = None
+    launcher: LauncherFields | None = None
     around: str = ""
 
     @property
     def owner(self) -> Owner:
-        return Owner(OwnerKind.JOB, self.id.job) if self.pilot is None else self.pilot.owner
+        return Owner(OwnerKind.JOB, self.id.job) if self.launcher is None else self.launcher.owner
 
     @property
     def owner_kind(self) -> OwnerKind:
-        return _OF_A_JOB if self.pilot is None else self.pilot.owner.kind
+        return _OF_A_JOB if self.launcher is None else self.launcher.owner.kind
 
     @property
     def processors(self) -> int:
@@ -127,12 +127,12 @@ class Attempt:
         return self.silent_since is not None and not self.state.ended
 
 
-def pilot_of(attempt: Attempt) -> SweepPilot:
-    """Return the fields that only a pilot has, of an attempt that is one."""
-    assert attempt.pilot is not None
-    return attempt.pilot
+def fields_of(attempt: Attempt) -> LauncherFields:
+    """Return the fields that only a Launcher has, of an attempt that is one."""
+    assert attempt.launcher is not None
+    return attempt.launcher
 
 
-replace_pilot = replacer(SweepPilot)
+replace_launcher_fields = replacer(LauncherFields)
 AttemptRow = row_class(Attempt)
 attempt_row, attempt_value = caster(Attempt, AttemptRow), caster(AttemptRow, Attempt)

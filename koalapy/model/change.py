@@ -54,7 +54,7 @@ class Change:
     sent: tuple[OutboxEntry, ...] = ()
     confirmed: tuple[int, ...] = ()  # numbers of outbox entries to remove
     history: tuple[History, ...] = ()
-    removed: tuple[JobId, ...] = ()  # pruned jobs, sweeps and pilots, and their histories; none has a pending cancel
+    removed: tuple[JobId, ...] = ()  # pruned jobs, sweeps and Launchers, and their histories; none has a pending cancel
     epoch_jump: EpochJump | None = None
     results: tuple[ResultBatch, ...] = ()
     learned: Learned | None = None  # replaces what was learned before

@@ -538,7 +538,7 @@ class NotificationTried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneRequested:
-    """Jobs, sweeps and sweeps' pilots are to be pruned, as far as they were over before an instant.
+    """Jobs, sweeps and Launchers are to be pruned, as far as they were over before an instant.
 
     The directories of their attempts are removed first; then, with `records`, record, history and results. A sweep is
     named only when the store has none of its pilots any more. `without`: clusters whose directories stay. `leases`:
@@ -549,7 +549,7 @@ class PruneRequested:
     before: Instant
     records: bool
     without: tuple[str, ...] = ()
-    pilots: tuple[Attempt, ...] = ()
+    launchers: tuple[Attempt, ...] = ()
     leases: tuple[LeaseKey, ...] = ()
 
 

@@ -61,7 +61,7 @@ class Ended:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetGo:
-    """The pilot is cleaned up or detached, so its owner waits for nothing of it any more; this happens once.
+    """The Launcher is cleaned up or detached, so its owner waits for nothing of it any more; this happens once.
 
     The attempts of jobs have no such fact: the run list's step examines them itself.
     """

@@ -12,7 +12,10 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letter
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]  # of ten bits each: a tag is made per attempt
 _JOB_BITS, _COMPONENT_BITS, _NUMBER_BITS = 24, 10, 11
 MAX_JOBS, MAX_COMPONENTS, MAX_ATTEMPTS = 1 << _JOB_BITS, 1 << _COMPONENT_BITS, 1 << _NUMBER_BITS
-FIRST_PILOT, PILOTS_END = MAX_JOBS // 2, MAX_JOBS // 4 * 3  # the third quarter of the ids of jobs is for pilots
+FIRST_LAUNCHER, LAUNCHERS_END = (
+    MAX_JOBS // 2,
+    MAX_JOBS // 4 * 3,
+)  # the third quarter of the ids of jobs is for Launchers
 INSTANCE_LENGTH, _ATTEMPT_LENGTH = 5, 9
 _TAG = re.compile(f"k[{_ALPHABET}]{{{INSTANCE_LENGTH + _ATTEMPT_LENGTH}}}")
 
@@ -20,7 +23,7 @@ _TAG = re.compile(f"k[{_ALPHABET}]{{{INSTANCE_LENGTH + _ATTEMPT_LENGTH}}}")
 class AttemptId(NamedTuple):
     """An attempt: `7.0.2` is the second one of component 0 of job 7.
 
-    A pilot is the only attempt of its number. `p12` is the twelfth pilot of a store.
+    A Launcher is the only attempt of its number. `p12` is the twelfth of a store.
     """
 
     job: JobId
@@ -28,22 +31,22 @@ class AttemptId(NamedTuple):
     number: int
 
     def __str__(self) -> str:
-        if self.job >= FIRST_PILOT:
-            return f"p{self.job - FIRST_PILOT + 1}"
+        if self.job >= FIRST_LAUNCHER:
+            return f"p{self.job - FIRST_LAUNCHER + 1}"
         return f"{self.job}.{self.component}.{self.number}"
 
 
-def pilot_id(number: int) -> AttemptId:
-    """Return the id of the pilot of this number, which is at least FIRST_PILOT."""
+def launcher_id(number: int) -> AttemptId:
+    """Return the id of the Launcher of this number, which is at least FIRST_LAUNCHER."""
     return AttemptId(JobId(number), 0, 1)
 
 
-def pilot_named(text: str) -> AttemptId | None:
-    """Return the pilot of a text such as `p12`; None for any other text."""
+def launcher_named(text: str) -> AttemptId | None:
+    """Return the Launcher of a text such as `p12`; None for any other text."""
     if not text.startswith("p") or not text[1:].isdecimal() or not text[1:].isascii():
         return None
-    found = pilot_id(FIRST_PILOT + int(text[1:]) - 1)
-    return found if found.job < PILOTS_END and str(found) == text else None
+    found = launcher_id(FIRST_LAUNCHER + int(text[1:]) - 1)
+    return found if found.job < LAUNCHERS_END and str(found) == text else None
 
 
 def instance_id(entropy: bytes) -> InstanceId:

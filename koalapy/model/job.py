@@ -8,7 +8,7 @@ from types import MappingProxyType
 from koalapy.model.attempt import Attempt, attempt_row, attempt_value
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import caster, fast_frozen, replacer, row_class
-from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.request import Flow, Request
 from koalapy.model.sent import Sent
 from koalapy.model.states import Ending, JobState
@@ -170,7 +170,7 @@ class Job:
 @fast_frozen
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """The engine's counters: the next job's id, the next position in the wait queue, the next pilots' numbers.
+    """The engine's counters: the next job's id, the next position in the wait queue, the next Launchers' numbers.
 
     Pilots have numbers far above the ids of the jobs that users submit, whose numbers thereby have no gaps. Jobs of ids
     below `doubtful_below` are in a store that was restored from a backup, and may have gone on since.
@@ -179,7 +179,7 @@ class Counters:
     next_job: int = 1
     next_position: int = 1
     doubtful_below: int = 0
-    next_pilot: int = FIRST_PILOT
+    next_launcher: int = FIRST_LAUNCHER
 
 
 JobRow = row_class(Job)

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from koalapy.model.attempt import Attempt, AttemptRow, attempt_row, attempt_value, replace_pilot
+from koalapy.model.attempt import Attempt, AttemptRow, attempt_row, attempt_value, replace_launcher_fields
 from koalapy.model.change import Change, Snapshot
 from koalapy.model.commands import Command, Hint
 from koalapy.model.ended_lease import EndedLease, LeaseKey
 from koalapy.model.fast_frozen import become
 from koalapy.model.history import History, HistoryKind
-from koalapy.model.identity import FIRST_PILOT, PILOTS_END, AttemptId, InstanceId, JobId, pilot_id
+from koalapy.model.identity import FIRST_LAUNCHER, LAUNCHERS_END, AttemptId, InstanceId, JobId, launcher_id
 from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts, PilotIndex, concerned
 from koalapy.model.job import Counters, Job, JobRow, job_row, job_value, replace_counters
 from koalapy.model.learned import Learned
@@ -105,7 +105,7 @@ class Records:
     """Jobs and sweeps with attempts, pending cancels and counters. `take` returns the changes since its last call.
 
     They are rows, which are changed in place and only here. `take` hands out copies that never change, and drops what
-    is final, and pilots that were let go. `indices`, `attempt_indices` and `pilot_indices` of other rooms learn
+    is final, and Launchers that were let go. `indices`, `attempt_indices` and `launcher_indices` of other rooms learn
     of every change, what the snapshot has first. `launchers`: the attempts whose owners are no jobs.
     `jobless`: pending cancels whose owner a repair dropped, so that no history can be noted for them.
     """
@@ -115,7 +115,7 @@ class Records:
         snapshot: Snapshot,
         indices: Sequence[Index] = (),
         attempt_indices: Sequence[AttemptIndex] = (),
-        pilot_indices: Sequence[PilotIndex] = (),
+        launcher_indices: Sequence[PilotIndex] = (),
     ) -> None:
         self.instance: InstanceId = snapshot.instance
         self.counters = snapshot.counters
@@ -137,7 +137,7 @@ class Records:
         self._of_changed_sweeps = concerned(indices, "sweep_changed")
         self._of_final_sweeps = concerned(indices, "sweep_became_final")
         self._attempt_indices = tuple(attempt_indices)
-        self._pilot_indices = tuple(pilot_indices)
+        self._launcher_indices = tuple(launcher_indices)
         self.steps = 0
         self._step = Step(self)
         self._commands: list[Command] = []
@@ -147,8 +147,8 @@ class Records:
             self._add(job_row(job))
         for sweep in snapshot.sweeps:
             self._add_sweep(sweep_row(sweep))
-        for pilot in snapshot.launchers:
-            self._add_pilot(pilot)
+        for launcher in snapshot.launchers:
+            self._add_launcher(launcher)
         for each in snapshot.pending_cancels:
             self.pending_cancels[each.id] = self.attempts.get(each.id) or attempt_row(each)
         for attempt in snapshot.jobless:
@@ -265,9 +265,9 @@ class Records:
         self._gathered.setdefault("removed", []).append(work.id)
         self._keys.removed(work)
 
-    def remove_pilot(self, pilot: Attempt) -> None:
-        """Remove a pilot that was cleaned up, and is not in `pilots` any more, from the store."""
-        self._gathered.setdefault("removed", []).append(pilot.id.job)
+    def remove_launcher(self, launcher: Attempt) -> None:
+        """Remove a Launcher that was cleaned up, and is not in `launchers` any more, from the store."""
+        self._gathered.setdefault("removed", []).append(launcher.id.job)
 
     def note(self, now: Instant, job: JobId, kind: HistoryKind, **details: Any) -> None:
         self._step.lines.append((job, now, kind, details, None))
@@ -286,7 +286,7 @@ class Records:
         self._step.learned = learned
 
     def use(self, entries: Iterable[Usage]) -> None:
-        """Enter the usage of a pilot that was let go. That of a try is entered as the try ends."""
+        """Enter the usage of a Launcher that was let go. That of a try is entered as the try ends."""
         self._gathered.setdefault("usage", []).extend(entries)
 
     def account(self, span: BatchSpan) -> None:
@@ -334,19 +334,19 @@ class Records:
         """
         counters = self.counters
         number, position = counters.next_job, counters.next_position
-        if number >= FIRST_PILOT:
+        if number >= FIRST_LAUNCHER:
             return None
         self.counters = replace_counters(counters, {"next_job": number + 1, "next_position": position + 1})
         self._gathered.setdefault("new", []).append(number)
         return JobId(number), position
 
-    def new_pilot_id(self) -> AttemptId | None:
-        """Return an id that no pilot has had; None if all are used up."""
-        number = self.counters.next_pilot
-        if number >= PILOTS_END:
+    def new_launcher_id(self) -> AttemptId | None:
+        """Return an id that no Launcher has had; None if all are used up."""
+        number = self.counters.next_launcher
+        if number >= LAUNCHERS_END:
             return None
-        self.counters = replace_counters(self.counters, {"next_pilot": number + 1})
-        return pilot_id(number)
+        self.counters = replace_counters(self.counters, {"next_launcher": number + 1})
+        return launcher_id(number)
 
     def count(self, counters: Counters) -> None:
         self.counters = counters
@@ -386,26 +386,26 @@ class Records:
                 for index in self._attempt_indices:
                     index.began(job, attempt)
 
-    def add_pilot(self, pilot: Attempt) -> Attempt:
-        """Add a new pilot, and return its row. Its id is a new one (`new_pilot_id`)."""
-        row = self._add_pilot(pilot)
+    def add_launcher(self, launcher: Attempt) -> Attempt:
+        """Add a new Launcher, and return its row. Its id is a new one (`new_launcher_id`)."""
+        row = self._add_launcher(launcher)
         self._step.attempt_rows[row.id] = row
         return row
 
-    def _add_pilot(self, pilot: Attempt) -> Attempt:
-        row = self.attempts[pilot.id] = self.launchers[pilot.id] = attempt_row(pilot)
+    def _add_launcher(self, launcher: Attempt) -> Attempt:
+        row = self.attempts[launcher.id] = self.launchers[launcher.id] = attempt_row(launcher)
         self._live.began(row)
         for index in self._attempt_indices:
             index.began(None, row)
-        for each in self._pilot_indices:
+        for each in self._launcher_indices:
             each.added(row)
         return row
 
-    def change_pilot(self, pilot: Attempt, **changes: Any) -> None:
-        """Change these fields that only a pilot has. Raises ValueError for an attempt of a job."""
-        if pilot.pilot is None:
-            raise ValueError(f"attempt {pilot.id} is of a job")
-        self._set(pilot, {"pilot": replace_pilot(pilot.pilot, changes)})
+    def change_launcher(self, launcher: Attempt, **changes: Any) -> None:
+        """Change these fields that only a Launcher has. Raises ValueError for an attempt of a job."""
+        if launcher.launcher is None:
+            raise ValueError(f"attempt {launcher.id} is of a job")
+        self._set(launcher, {"launcher": replace_launcher_fields(launcher.launcher, changes)})
 
     def end_try(self, job: Job, **changes: Any) -> None:
         """Change the job, which is to be tried again without its attempts; pending cancels of them stay.
@@ -467,9 +467,9 @@ class Records:
         if attempt.let_go and self._live.let_go(attempt):
             for each in self._attempt_indices:
                 each.let_go(attempt)
-        if attempt.pilot is not None:
-            for pilot_index in self._pilot_indices:
-                pilot_index.changed(attempt, changes)
+        if attempt.launcher is not None:
+            for launcher_index in self._launcher_indices:
+                launcher_index.changed(attempt, changes)
             return
         number = identity.job
         job = self._step.rows[number] = self.jobs[number]

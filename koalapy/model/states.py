@@ -43,7 +43,7 @@ JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 }
 SWEEP_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     _J.BLOCKED: frozenset({_J.WAITING, _J.HELD, _J.FAILED, _J.CANCELLED}),
-    _J.WAITING: frozenset({_J.HELD, _J.RUNNING, _J.CANCELLED}),  # it claims nothing: its pilots come and go
+    _J.WAITING: frozenset({_J.HELD, _J.RUNNING, _J.CANCELLED}),  # it claims nothing: its Launchers come and go
     _J.HELD: frozenset({_J.WAITING, _J.BLOCKED, _J.FAILED, _J.CANCELLED}),
     _J.RUNNING: frozenset({_J.STOPPING}),
     _J.STOPPING: frozenset({_J.WAITING, _J.HELD, _J.DONE, _J.FAILED, _J.CANCELLED}),

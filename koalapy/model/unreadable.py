@@ -9,7 +9,7 @@ from koalapy.model.identity import JobId
 class Unreadable:
     """A record that is set aside.
 
-    `key` names its row among those of its kind; `job`: the job, sweep or pilot that it belongs to, if known.
+    `key` names its row among those of its kind; `job`: the job, sweep or Launcher that it belongs to, if known.
     """
 
     kind: str  # one of koalapy.store.unreadable.KINDS

@@ -129,20 +129,20 @@ def usage_of_try(tried: Job, *, lost: bool = False, now: Instant | None = None) 
     return tuple(entries)
 
 
-def usage_of_pilot(pilot: Attempt, sweep: Sweep, now: Instant | None = None) -> tuple[Usage, ...]:
-    """Return the entry of a sweep's pilot, none if its batch job did not begin. With `now`, one that goes on counts."""
-    entry = _usage(sweep, pilot, Kind.SCAVENGED, now)
+def usage_of_launcher(launcher: Attempt, sweep: Sweep, now: Instant | None = None) -> tuple[Usage, ...]:
+    """Return the entry of a Launcher, none if its batch job did not begin. With `now`, one that goes on counts."""
+    entry = _usage(sweep, launcher, Kind.SCAVENGED, now)
     return () if entry is None else (entry,)
 
 
 def usage_until(
-    jobs: Iterable[Job], sweeps: Mapping[JobId, Sweep], pilots: Iterable[Attempt], now: Instant
+    jobs: Iterable[Job], sweeps: Mapping[JobId, Sweep], launchers: Iterable[Attempt], now: Instant
 ) -> list[Usage]:
-    """Return the entries of all tries and pilots that go on, as if they ended now and were not followed by another."""
+    """Return the entries of tries and Launchers that go on, as if they ended now and no other followed."""
     entries = [entry for job in jobs if job.state.active for entry in usage_of_try(job, now=now)]
-    for pilot in pilots:
-        if pilot.owner.kind is OwnerKind.SWEEP and not pilot.let_go:
-            entries += usage_of_pilot(pilot, sweeps[JobId(pilot.owner.id)], now)
+    for launcher in launchers:
+        if launcher.owner.kind is OwnerKind.SWEEP and not launcher.let_go:
+            entries += usage_of_launcher(launcher, sweeps[JobId(launcher.owner.id)], now)
     return entries
 
 

@@ -478,7 +478,7 @@ def _peers(engine: Engine, attempt: AttemptId, cluster: str | None) -> list[tupl
         engine.core.foreign.note(cluster, f"a key of attempt {attempt}")
         return []
     found = engine.records.attempt(attempt)
-    if found is None or found.pilot is not None:
+    if found is None or found.launcher is not None:
         return []
     present = engine.records.jobs[attempt.job].present
     return [(each.cluster, each.id) for each in present if each.id != attempt]

@@ -24,7 +24,7 @@ from koalapy.model.errors import KoalaError, OurError, Reason, RequestError, Tra
 from koalapy.model.events import CancelRequested, Event, HoldRequested, ReleaseRequested
 from koalapy.model.events import WorkSubmitted as Submitted
 from koalapy.model.history import History, HistoryKind
-from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId, launcher_id
 from koalapy.model.job import Counters, Job
 from koalapy.model.lease import Lease
 from koalapy.model.matching import ClusterAd
@@ -55,11 +55,11 @@ from koalapy.views import explanation, matching
 from koalapy.views.checking import Checked, check
 from koalapy.views.clusters import ClusterReport, cluster_reports
 from koalapy.views.jobs import component_state
+from koalapy.views.launchers import as_job
 from koalapy.views.matching import MatchedComponent
 from koalapy.views.metrics import Counted, Counting, Load, load_of
 from koalapy.views.recovery import Recovery
 from koalapy.views.status import NEW_STORE, common_waits, ids_used, notification_troubles
-from koalapy.views.sweep_pilots import as_job
 
 T = TypeVar("T")
 _MOST_PATHS = 1 << 17  # bytes of names that are fetched in one call
@@ -316,12 +316,12 @@ class Service:
         return self._store.jobs()
 
     def work(self, job: JobId) -> Work:
-        """Return the job or sweep, or a sweep's pilot as if it were a job.
+        """Return the job or sweep, or a Launcher as if it were a job.
 
         Raises RequestError if there is none of this id, and KoalaError if the store cannot be read.
         """
         found = self._store.work(job) if is_possible(job) else None
-        if found is None and is_possible(job) and (pilot := self._store.pilot(pilot_id(job))) is not None:
+        if found is None and is_possible(job) and (pilot := self._store.launcher(launcher_id(job))) is not None:
             sweep = self._store.sweep(JobId(pilot.owner.id))
             found = None if sweep is None else as_job(pilot, sweep.owner, sweep.request.name)
         if found is None:
@@ -329,7 +329,7 @@ class Service:
         return found
 
     def job(self, job: JobId) -> Job:
-        """Return the job, or a sweep's pilot as if it were one. Raises KoalaError as `work` does, also for a sweep."""
+        """Return the job, or a Launcher as if it were one. Raises KoalaError as `work` does, also for a sweep."""
         found = self.work(job)
         if isinstance(found, Sweep):
             raise RequestError("is_sweep", f"Job {job} is a sweep.", "Name another job.")
@@ -664,7 +664,7 @@ def _refuse_other_components(job: Job, component: int | None) -> None:
 
 def _refuse_without_ids(counters: Counters, jobs: int) -> None:
     """Raises RequestError `ids_exhausted` if fewer ids than `jobs` are left."""
-    left = FIRST_PILOT - counters.next_job
+    left = FIRST_LAUNCHER - counters.next_job
     if jobs > left:
         message = f"The ids of jobs are used up: {max(0, left):,} are left in this store, and {jobs:,} are needed."
         raise RequestError("ids_exhausted", message, NEW_STORE)

@@ -15,7 +15,7 @@ from koalapy_adapters.messages import details, kcm, koalad
 from koalapy.answers import clusters as answers
 from koalapy.model.errors import KoalaError, Reason, RequestError
 from koalapy.model.identity import (
-    FIRST_PILOT,
+    FIRST_LAUNCHER,
     MAX_ATTEMPTS,
     AttemptId,
     InstanceId,
@@ -23,7 +23,7 @@ from koalapy.model.identity import (
     Tag,
     attempt_of,
     is_tag,
-    pilot_id,
+    launcher_id,
 )
 from koalapy.model.job import Job
 from koalapy.model.units import Instant, format_instant
@@ -31,7 +31,7 @@ from koalapy.runtime.current_grid import no_such_cluster
 from koalapy.runtime.session.exchange import understood
 from koalapy.store.contract import Store
 from koalapy.views.jobs import component_indices
-from koalapy.views.sweep_pilots import as_job
+from koalapy.views.launchers import as_job
 
 _ANSWER_S = 60.0  # time for a cluster to list or examine tags
 _EXAMINED = 200  # tags in one request
@@ -306,10 +306,10 @@ def _seconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 1)
 
 
-def jobs_and_pilots(store: Store, ids: Sequence[JobId]) -> list[Job]:
-    """Return the jobs of these ids, and the pilots of these numbers as if they were jobs."""
-    pilots = [store.pilot(pilot_id(each)) for each in ids if each >= FIRST_PILOT]
-    return [*store.jobs(ids=ids), *(as_job(each, "", "") for each in pilots if each is not None)]
+def jobs_and_launchers(store: Store, ids: Sequence[JobId]) -> list[Job]:
+    """Return the jobs of these ids, and the Launchers of these numbers as if they were jobs."""
+    launchers = [store.launcher(launcher_id(each)) for each in ids if each >= FIRST_LAUNCHER]
+    return [*store.jobs(ids=ids), *(as_job(each, "", "") for each in launchers if each is not None)]
 
 
 def known(jobs: Iterable[Job], attempts: Iterable[AttemptId]) -> set[AttemptId]:

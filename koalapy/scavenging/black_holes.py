@@ -1,19 +1,19 @@
 """Black holes: nodes on which every parameter fails at once, so that they would consume a whole sweep."""
 
 from koalapy.core.core import Core
-from koalapy.model.attempt import Attempt, pilot_of
+from koalapy.model.attempt import Attempt, fields_of
 from koalapy.model.commands import TrustLauncher
 from koalapy.model.events import LauncherSuspected
 from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.units import Instant
-from koalapy.scavenging.pilots import staying, stop_pilot
+from koalapy.scavenging.launchers import staying, stop_launcher
 
 
 def on_suspected(core: Core, now: Instant, event: LauncherSuspected) -> None:
     """Note that every parameter of a Launcher has failed at once; `judge` decides what follows."""
-    pilot = core.records.launchers.get(event.attempt)
-    if pilot is not None and not pilot.let_go:
+    launcher = core.records.launchers.get(event.attempt)
+    if launcher is not None and not launcher.let_go:
         core.sessions.suspects[event.attempt] = event.host
 
 
@@ -25,7 +25,7 @@ def judge(core: Core, now: Instant) -> None:
     """
     for attempt in list(core.sessions.suspects):
         suspect = core.records.launchers.get(attempt)
-        if suspect is None or suspect.let_go or pilot_of(suspect).stop_reason:
+        if suspect is None or suspect.let_go or fields_of(suspect).stop_reason:
             del core.sessions.suspects[attempt]
         elif (good := _works_elsewhere(core, suspect)) is not None:
             host = core.sessions.suspects.pop(attempt)
@@ -52,7 +52,7 @@ def _exclude(core: Core, now: Instant, suspect: Attempt, host: str) -> None:
     if (cluster, host) not in known:
         core.records.change_sweep(sweep, black_holes=(*known, (cluster, host)))
     core.records.note(now, sweep.id, HistoryKind.BLACK_HOLE_EXCLUDED, cluster=cluster, host=host)
-    stop_pilot(core, now, suspect, "black_hole")
+    stop_launcher(core, now, suspect, "black_hole")
 
 
 def _trust(core: Core, now: Instant, suspect: Attempt) -> None:

@@ -14,7 +14,7 @@ from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
 from koalapy.scavenging import wishes
 from koalapy.scavenging.idle_nodes import Nodes
-from koalapy.scavenging.pilots import MOST_FAILURES, shortest_walltime, slots_of
+from koalapy.scavenging.launchers import MOST_FAILURES, shortest_walltime, slots_of
 
 
 def barred(core: Core, now: Instant, sweep: Sweep, idle: Mapping[str, int]) -> list[str]:
@@ -38,7 +38,7 @@ def never(core: Core, template: ComponentRequest, sizes: Mapping[str, int]) -> l
     """Return the clusters that are excluded for good.
 
     These are clusters that the user did not name, or that the grid file closes to sweeps. So are those whose nodes are
-    too small, or whose queue takes no pilot that lasts for one parameter.
+    too small, or whose queue takes no Launcher that lasts for one parameter.
     """
     return [
         each.name
@@ -51,7 +51,7 @@ def never(core: Core, template: ComponentRequest, sizes: Mapping[str, int]) -> l
 
 
 def too_long(core: Core, template: ComponentRequest, cluster: ClusterSettings) -> bool:
-    """Return whether the cluster's own queue takes no pilot that lasts for one parameter."""
+    """Return whether the cluster's own queue takes no Launcher that lasts for one parameter."""
     limit = core.information.walltime_limit(cluster.name)
     if limit is None or cluster.scavenge.native or template.queue_walltime is None:
         return False

@@ -15,8 +15,8 @@ from koalapy.model.units import Instant
 from koalapy.policies import call_policy
 from koalapy.policies.sweep_order import Pool, SweepOrder, exclusion_error, feed_error
 from koalapy.scavenging import policy_calls
+from koalapy.scavenging.launchers import owner_of, slots_of, staying
 from koalapy.scavenging.parameters import joined, living_sweeps, put_out, sweep_of, without
-from koalapy.scavenging.pilots import owner_of, slots_of, staying
 
 
 def on_parameters_wanted(core: Core, now: Instant, event: ParametersWanted) -> None:
@@ -78,9 +78,9 @@ def slots_by_cluster(core: Core, sweep: Sweep) -> dict[str, int]:
     Launchers that have not started yet count too.
     """
     slots: dict[str, int] = {}
-    for pilot in staying(core.launchers.of(owner_of(sweep.id))):
-        more = slots_of(sweep.request.components[0], pilot.processors)
-        slots[pilot.cluster] = slots.get(pilot.cluster, 0) + more
+    for launcher in staying(core.launchers.of(owner_of(sweep.id))):
+        more = slots_of(sweep.request.components[0], launcher.processors)
+        slots[launcher.cluster] = slots.get(launcher.cluster, 0) + more
     return slots
 
 
@@ -159,7 +159,7 @@ def recall(core: Core, sweep: Sweep) -> None:
 
 
 def idlers(core: Core, sweep: Sweep, needed: int) -> list[Attempt]:
-    """Return the pilots whose Launchers that run nothing, as far as the sweep has more than `needed` nodes.
+    """Return the Launchers that run nothing, as far as the sweep has more than `needed` nodes.
 
     A cluster with more parameters out than running has no idle Launchers: one of them may be about to begin a
     parameter.
@@ -175,6 +175,6 @@ def idlers(core: Core, sweep: Sweep, needed: int) -> list[Attempt]:
     return idle[: max(0, len(stay) - needed)]
 
 
-def _running(core: Core, pilot: Attempt, unheard: int) -> int:
+def _running(core: Core, launcher: Attempt, unheard: int) -> int:
     """Return the parameters that the Launcher last reported as running; `unheard` before its first report."""
-    return core.sessions.doing.get(pilot.id, (unheard, None))[0]
+    return core.sessions.doing.get(launcher.id, (unheard, None))[0]

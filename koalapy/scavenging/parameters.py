@@ -38,8 +38,8 @@ def on_launchers_seen(core: Core, now: Instant, event: LaunchersSeen) -> None:
             core.sessions.doing[attempt] = running, pulled_at
 
 
-def _lives(core: Core, pilot: AttemptId) -> bool:
-    found = core.records.launchers.get(pilot)
+def _lives(core: Core, launcher: AttemptId) -> bool:
+    found = core.records.launchers.get(launcher)
     return found is not None and not found.let_go
 
 

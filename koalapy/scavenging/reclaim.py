@@ -14,11 +14,11 @@ from koalapy.model.units import Instant
 from koalapy.policies import call_policy
 from koalapy.policies.preemption import Candidate, PreemptionPolicy, order_error
 from koalapy.policies.shares import FairShare, RunnerShare, reclaim_error
+from koalapy.scavenging.launchers import owner_of, starts_until, staying, stop_launcher
 from koalapy.scavenging.parameters import living_sweeps
-from koalapy.scavenging.pilots import owner_of, starts_until, staying, stop_pilot
 
 
-def processors_short(core: Core, known: Known, pilots: Sequence[Attempt]) -> int:
+def processors_short(core: Core, known: Known, launchers: Sequence[Attempt]) -> int:
     """Return the processors that others want on the cluster beyond the idle ones.
 
     Processors of Launchers that are stopping count as idle.
@@ -29,8 +29,8 @@ def processors_short(core: Core, known: Known, pilots: Sequence[Attempt]) -> int
     commitments = core.information.commitments
     committed, _ = commitments.on(known.settings.name)
     scavenged = commitments.scavenged_on(known.settings.name)
-    stay = {each.id for each in staying(pilots)}
-    going = sum(each.processors for each in pilots if each.id not in stay)
+    stay = {each.id for each in staying(launchers)}
+    going = sum(each.processors for each in launchers if each.id not in stay)
     idle = state.idle + processors_of(scavenged.freed) - scavenged.coming
     wanted = committed + state.wanted_local
     return max(0, wanted - idle - going) if wanted else 0
@@ -60,10 +60,10 @@ def _youngest_first(claimants: Sequence[RunnerShare], cluster: str, nodes: int) 
     return taken
 
 
-def nodes_for(lack: int, pilots: Sequence[Attempt]) -> int:
+def nodes_for(lack: int, launchers: Sequence[Attempt]) -> int:
     """Return how many of the Launchers must stop to free `lack` processors, if the largest stop first."""
     count = 0
-    for processors in sorted((each.processors for each in pilots), reverse=True):
+    for processors in sorted((each.processors for each in launchers), reverse=True):
         if lack <= 0:
             break
         lack, count = lack - processors, count + 1
@@ -82,18 +82,18 @@ def first_to_go(core: Core, sweep: JobId, cluster: str, policy: PreemptionPolicy
     return [there[JobId(each.launcher)] for each in order], wrong
 
 
-def _candidate(core: Core, pilot: Attempt) -> Candidate:
-    running, pulled_at = core.sessions.doing.get(pilot.id, (0, None))
-    return Candidate(launcher=pilot.id.job, running=running, pulled_at=pulled_at, started_at=pilot.allocated_at)
+def _candidate(core: Core, launcher: Attempt) -> Candidate:
+    running, pulled_at = core.sessions.doing.get(launcher.id, (0, None))
+    return Candidate(launcher=launcher.id.job, running=running, pulled_at=pulled_at, started_at=launcher.allocated_at)
 
 
 def shrink(core: Core, now: Instant, sweep: JobId, cluster: str, chosen: Iterable[Attempt], stop_reason: str) -> None:
     """Stop the chosen Launchers, and note it in the sweep's history. `stop_reason`: preempted or shrunk."""
     count = running = 0
-    for pilot in chosen:
+    for launcher in chosen:
         count += 1
-        running += core.sessions.doing.get(pilot.id, (0, now))[0]
-        stop_pilot(core, now, pilot, stop_reason)
+        running += core.sessions.doing.get(launcher.id, (0, now))[0]
+        stop_launcher(core, now, launcher, stop_reason)
     if count and stop_reason == "preempted":
         core.records.note(now, sweep, HistoryKind.SWEEP_PREEMPTED, cluster=cluster, nodes=count, parameters=running)
     elif count:
@@ -101,23 +101,23 @@ def shrink(core: Core, now: Instant, sweep: JobId, cluster: str, chosen: Iterabl
 
 
 def stop_idlers(core: Core, now: Instant, sweep: Sweep, idle: Sequence[Attempt]) -> None:
-    for pilot in idle:
-        stop_pilot(core, now, pilot, "idle")
+    for launcher in idle:
+        stop_launcher(core, now, launcher, "idle")
     for cluster, nodes in Counter(each.cluster for each in idle).items():
         core.records.note(now, sweep.id, HistoryKind.SWEEP_SHRUNK, cluster=cluster, nodes=nodes, message=_NOTHING_LEFT)
 
 
 def withdraw(core: Core, now: Instant) -> None:
-    """Stop pilots that have not started in time; end the pause of a cluster where others have started since."""
+    """Stop Launchers that have not started in time; end the pause of a cluster where others have started since."""
     late: Counter[tuple[JobId, str]] = Counter()
     for sweep in living_sweeps(core):
         stage_in = bool(sweep.request.stage_in)
-        for pilot in core.launchers.of(owner_of(sweep.id)):
-            until = starts_until(pilot, stage_in, core.settings)
+        for launcher in core.launchers.of(owner_of(sweep.id)):
+            until = starts_until(launcher, stage_in, core.settings)
             if until is not None and now >= until:
-                stop_pilot(core, now, pilot, "withdrawn")
-                late[sweep.id, pilot.cluster] += 1
-            elif pilot.allocated_at is not None:
-                core.pauses.started(pilot.cluster, pilot.allocated_at)
+                stop_launcher(core, now, launcher, "withdrawn")
+                late[sweep.id, launcher.cluster] += 1
+            elif launcher.allocated_at is not None:
+                core.pauses.started(launcher.cluster, launcher.allocated_at)
     for (identity, cluster), nodes in late.items():
         core.records.note(now, identity, HistoryKind.LAUNCHER_WITHDRAWN, cluster=cluster, nodes=nodes)

@@ -5,7 +5,7 @@ from functools import partial
 
 from koalapy.coallocation.stop import code_and_message, stop_sweep
 from koalapy.core.core import Core
-from koalapy.model.attempt import OwnerKind, pilot_of
+from koalapy.model.attempt import OwnerKind, fields_of
 from koalapy.model.errors import Reason
 from koalapy.model.history import HistoryKind
 from koalapy.model.identity import AttemptId, JobId
@@ -23,15 +23,15 @@ from koalapy.scavenging import (
     black_holes,
     feasibility,
     feeding,
+    launchers,
     parameters,
-    pilots,
     policy_calls,
     reclaim,
     shares,
     wishes,
 )
 from koalapy.scavenging.idle_nodes import IdleNodes, Nodes
-from koalapy.scavenging.pilots import launch, owner_of, starts_until, staying, stop_pilot
+from koalapy.scavenging.launchers import launch, owner_of, starts_until, staying, stop_launcher
 from koalapy.scavenging.prediction import Prediction
 
 
@@ -135,7 +135,7 @@ class Scavenger:
 
     def _note_suspensions(self, now: Instant) -> None:
         turned, self._core.launchers.turned = self._core.launchers.turned, []
-        pilots.note_suspensions(self._core, now, turned)
+        launchers.note_suspensions(self._core, now, turned)
 
     def _follow_up(self, now: Instant, sweep: Sweep) -> None:
         """End a sweep whose parameters are all done, or that can run nowhere.
@@ -152,9 +152,9 @@ class Scavenger:
         if sweep.state is not JobState.STOPPING and not sweep.collecting:
             return
         living = self._core.launchers.of(owner_of(sweep.id))
-        for pilot in living:
-            if not pilot_of(pilot).stop_reason or (sweep.forced and not pilot_of(pilot).forced):
-                stop_pilot(self._core, now, pilot, "no_longer_needed", sweep.forced)
+        for launcher in living:
+            if not fields_of(launcher).stop_reason or (sweep.forced and not fields_of(launcher).forced):
+                stop_launcher(self._core, now, launcher, "no_longer_needed", sweep.forced)
         if not living and sweep.state is JobState.STOPPING:
             _apply_outcome(self._core, now, sweep)
             self._core.sessions.forget_sweep(sweep.id)
@@ -257,11 +257,11 @@ class Scavenger:
 
     def _cluster_share(self, now: Instant, name: str, nodes: Nodes) -> ClusterShare:
         there = self._core.launchers.on(name, OwnerKind.SWEEP)
-        coming = sum(pilot_of(each).stop_reason not in ("", "preempted") for each in there)
+        coming = sum(fields_of(each).stop_reason not in ("", "preempted") for each in there)
         return shares.cluster_share(name, nodes, coming, self._core.pauses.active(now, name))
 
     def _grow(self, now: Instant, turn: shares.Turn, sizes: Sequence[int]) -> None:
-        """Launch a pilot for each of `sizes`, the processors of the nodes."""
+        """Launch a Launcher for each of `sizes`, the processors of the nodes."""
         if not sizes:
             return
         sweep = self._core.records.sweeps[turn.sweep]
@@ -292,8 +292,8 @@ class Scavenger:
 
     def _moments(self, now: Instant) -> Iterable[Instant]:
         for sweep in self._sweeps():
-            for pilot in self._core.launchers.of(owner_of(sweep.id)):
-                if (until := starts_until(pilot, bool(sweep.request.stage_in), self._core.settings)) is not None:
+            for launcher in self._core.launchers.of(owner_of(sweep.id)):
+                if (until := starts_until(launcher, bool(sweep.request.stage_in), self._core.settings)) is not None:
                     yield until
         active = self._active()
         untils = [until for sweep in active for _, until in sweep.excluded]
@@ -303,7 +303,7 @@ class Scavenger:
 
 
 def _apply_outcome(core: Core, now: Instant, sweep: Sweep) -> None:
-    """Let a sweep of which no pilot is left wait again, hold it, or end it."""
+    """Let a sweep of which no Launcher is left wait again, hold it, or end it."""
     outcome = sweep.outcome
     assert outcome is not None
     if outcome in (Outcome.GIVE_BACK, Outcome.HOLD):

@@ -12,7 +12,7 @@ from koalapy.policies import call_policy
 from koalapy.policies.shares import ClusterShare, FairShare, RunnerShare, share_error
 from koalapy.policies.shares import Nodes as Answer
 from koalapy.scavenging.idle_nodes import Nodes
-from koalapy.scavenging.pilots import owner_of, slots_of, staying
+from koalapy.scavenging.launchers import owner_of, slots_of, staying
 
 MANY = 100_000  # nodes: more than any grid has
 
@@ -51,10 +51,10 @@ def within(claimants: Sequence[RunnerShare], clusters: Sequence[ClusterShare]) -
 
 
 def holds(found: Iterable[Attempt]) -> dict[str, int]:
-    """Return the nodes on each cluster of pilots that were not asked to stop."""
+    """Return the nodes on each cluster of Launchers that were not asked to stop."""
     held: dict[str, int] = {}
-    for pilot in staying(found):
-        held[pilot.cluster] = held.get(pilot.cluster, 0) + 1
+    for launcher in staying(found):
+        held[launcher.cluster] = held.get(launcher.cluster, 0) + 1
     return held
 
 

@@ -10,7 +10,7 @@ from koalapy.model.request import KeepOutput, Request
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
 from koalapy.scavenging.idle_nodes import Nodes
-from koalapy.scavenging.pilots import launcher_walltime, owner_of, slots_of, staying
+from koalapy.scavenging.launchers import launcher_walltime, owner_of, slots_of, staying
 
 
 def note_wishes(

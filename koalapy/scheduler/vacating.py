@@ -142,7 +142,7 @@ class _Clusters:
         """Count what will be idle on a cluster that was measured since the job began to wait."""
         assert summary.state is not None
         there = self._core.records.live(summary.name)
-        leaving = [each for each in there if each.cancelling and each.pilot is None and each.stuck is None]
+        leaving = [each for each in there if each.cancelling and each.launcher is None and each.stuck is None]
         self._leaving[summary.name] = leaving
         ended = self._core.information.commitments.ended_on(summary.name)
         state = summary.state

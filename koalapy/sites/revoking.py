@@ -124,7 +124,7 @@ def _processors_short(core: Core, cluster: ClusterSummary) -> int:
     if state is None or not state.wanted_local:
         return 0
     there = core.records.live(cluster.name)
-    leaving = sum(each.processors for each in there if each.cancelling and each.pilot is None)
+    leaving = sum(each.processors for each in there if each.cancelling and each.launcher is None)
     ended = core.information.commitments.ended_on(cluster.name)
     return max(0, state.wanted_local - (state.idle - cluster.committed + ended + leaving))
 

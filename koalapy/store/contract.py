@@ -113,8 +113,8 @@ class Store(Protocol):
 
         Jobs and sweeps are ordered by id, pending cancels by attempt. A record that cannot be read is set aside, see
         `unreadable`, and hides no other. So is a job with a present attempt that is set aside. The pending cancels and
-        commands of a job that is set aside are too, and the pilots of such a sweep. Nothing is done for them until the
-        record is repaired.
+        commands of a job that is set aside are too, and the Launchers of such a sweep. Nothing is done for them until
+        the record is repaired.
         """
 
     def unreadable(self) -> list[Unreadable]:
@@ -131,7 +131,7 @@ class Store(Protocol):
 
         Raises RecordInvalid for a value of a wrong type or out of bounds, before the transaction begins, and
         StoreConflict for a contradiction: an id or key in use, results without their sweep, or history of an id that
-        no job, sweep or pilot has. Both are lasting: the same change is never kept. Raises StoreFull,
+        no job, sweep or Launcher has. Both are lasting: the same change is never kept. Raises StoreFull,
         StoreLocked or another StoreError if the database cannot do it now, and then nothing is kept. If the database
         was lost meanwhile, the outcome is unknown. Commit the same change again, and it is kept once.
         """
@@ -154,20 +154,20 @@ class Store(Protocol):
     def prunable(self, before: Instant, most: int, after: JobId, records: bool) -> list[Work]:
         """Return at most `most` jobs and sweeps that were final by `before`, in order of their ids, above `after`.
 
-        Sweeps that have pilots here are left out. Without `records`, return only those whose history has no
+        Sweeps that have Launchers here are left out. Without `records`, return only those whose history has no
         `output_pruned`: their directories are all to go.
         """
 
-    def prunable_pilots(self, before: Instant, most: int, after: JobId, records: bool) -> list[Attempt]:
-        """Return at most `most` pilots of sweeps that were final by `before`, in order of their numbers.
+    def prunable_launchers(self, before: Instant, most: int, after: JobId, records: bool) -> list[Attempt]:
+        """Return at most `most` Launchers of sweeps that were final by `before`, in order of their numbers.
 
         The numbers are above `after`. `records`: as for `prunable`.
         """
 
-    def pilots_of(self, sweep: JobId) -> list[Attempt]:
-        """Return the pilots of a sweep by number, also those that were let go."""
+    def launchers_of(self, sweep: JobId) -> list[Attempt]:
+        """Return the Launchers of a sweep by number, also those that were let go."""
 
-    def pilot(self, pilot: AttemptId) -> Attempt | None: ...
+    def launcher(self, launcher: AttemptId) -> Attempt | None: ...
 
     def job(self, job_id: JobId) -> Job | None: ...
 
@@ -186,7 +186,7 @@ class Store(Protocol):
         """Return the jobs and sweeps of many keys by key, without the keys that have none."""
 
     def history(self, job_id: JobId) -> list[History]:
-        """Return the history of a job, sweep or pilot in the order of commits, with details as in JSON.
+        """Return the history of a job, sweep or Launcher in the order of commits, with details as in JSON.
 
         The history of an id that nothing has is empty.
         """

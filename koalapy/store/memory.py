@@ -49,14 +49,14 @@ class _Contents:
     counters: Counters = Counters()
     jobs: dict[JobId, Job] = field(default_factory=dict)
     sweeps: dict[JobId, Sweep] = field(default_factory=dict)
-    identities: dict[JobId, tuple[str, str]] = field(default_factory=dict)  # of pilots too: (owner, key) or no texts
+    identities: dict[JobId, tuple[str, str]] = field(default_factory=dict)  # of Launchers too: (owner, key) or no texts
     keys: dict[tuple[str, str], JobId] = field(default_factory=dict)
     attempts: dict[JobId, dict[AttemptId, Attempt]] = field(default_factory=dict)
     outbox: dict[int, OutboxEntry] = field(default_factory=dict)
     history: dict[JobId, list[_Line]] = field(default_factory=dict)
     results: list[ResultBatch | None] = field(default_factory=list)  # None for a removed sweep
     learned: Learned = NOTHING
-    open_pilots: dict[JobId, Pilot] = field(default_factory=dict)
+    pilots: dict[JobId, Pilot] = field(default_factory=dict)
     neighbours: dict[str, Neighbour] = field(default_factory=dict)
     requests_seen: dict[Origin, SeenRequest] = field(default_factory=dict)
     usage: dict[AttemptId, Usage] = field(default_factory=dict)
@@ -75,12 +75,12 @@ class _Contents:
         """Return the pending cancels by attempt."""
         return [each for each in self._in_order() if each.is_pending_cancel]
 
-    def pilots(self) -> list[Attempt]:
-        """Return the pilots of all owners by number."""
-        return [each for each in self._in_order() if each.pilot is not None]
+    def launchers(self) -> list[Attempt]:
+        """Return the Launchers of all owners by number."""
+        return [each for each in self._in_order() if each.launcher is not None]
 
     def is_pruned(self, number: JobId) -> bool:
-        """Return whether only the directories of this job or pilot were pruned."""
+        """Return whether only the directories of this job or Launcher were pruned."""
         return any(line.kind == HistoryKind.OUTPUT_PRUNED for line in self.history.get(number, ()))
 
     def _in_order(self) -> list[Attempt]:
@@ -123,8 +123,8 @@ class MemoryStore:
                 sweeps=tuple(sweep for _, sweep in sorted(contents.sweeps.items()) if not sweep.state.final),
                 pending_cancels=(pending := tuple(contents.pending_cancels())),
                 jobless=tuple(each.id for each in pending if each.id.job not in contents.identities),
-                launchers=tuple(each for each in contents.pilots() if not each.let_go),
-                pilots=tuple(each for _, each in sorted(contents.open_pilots.items())),
+                launchers=tuple(each for each in contents.launchers() if not each.let_go),
+                pilots=tuple(each for _, each in sorted(contents.pilots.items())),
                 outbox=tuple(entry for _, entry in sorted(contents.outbox.items())),
                 learned=contents.learned,
                 neighbours=tuple(each for _, each in sorted(contents.neighbours.items())),
@@ -171,28 +171,30 @@ class MemoryStore:
 
     def prunable(self, before: Instant, most: int, after: JobId, records: bool) -> list[Work]:
         with self._open() as contents:
-            owners = {each.owner for each in contents.pilots()}
+            owners = {each.owner for each in contents.launchers()}
             jobs = [contents.job(job.id) for job in contents.jobs.values() if _was_final(job, before)]
             sweeps = [sweep for sweep in contents.sweeps.values() if _was_final(sweep, before)]
             kept: list[Work] = [*jobs, *(each for each in sweeps if Owner(OwnerKind.SWEEP, each.id) not in owners)]
             found = [each for each in kept if each.id > after and (records or not contents.is_pruned(each.id))]
             return sorted(found, key=lambda each: each.id)[:most]
 
-    def prunable_pilots(self, before: Instant, most: int, after: JobId, records: bool) -> list[Attempt]:
+    def prunable_launchers(self, before: Instant, most: int, after: JobId, records: bool) -> list[Attempt]:
         with self._open() as contents:
             final = {
                 Owner(OwnerKind.SWEEP, sweep.id) for sweep in contents.sweeps.values() if _was_final(sweep, before)
             }
-            found = [each for each in contents.pilots() if each.owner in final and each.id.job > after and each.let_go]
+            found = [
+                each for each in contents.launchers() if each.owner in final and each.id.job > after and each.let_go
+            ]
             return [each for each in found if records or not contents.is_pruned(each.id.job)][:most]
 
-    def pilots_of(self, sweep: JobId) -> list[Attempt]:
+    def launchers_of(self, sweep: JobId) -> list[Attempt]:
         with self._open() as contents:
-            return [each for each in contents.pilots() if each.owner == Owner(OwnerKind.SWEEP, sweep)]
+            return [each for each in contents.launchers() if each.owner == Owner(OwnerKind.SWEEP, sweep)]
 
-    def pilot(self, pilot: AttemptId) -> Attempt | None:
+    def launcher(self, launcher: AttemptId) -> Attempt | None:
         with self._open() as contents:
-            return next((each for each in contents.pilots() if each.id == pilot), None)
+            return next((each for each in contents.launchers() if each.id == launcher), None)
 
     def job(self, job_id: JobId) -> Job | None:
         with self._open() as contents:
@@ -304,10 +306,10 @@ def _refuse_conflicts(contents: _Contents, change: Change) -> None:
         if batch.sweep not in sweeps:
             raise _conflict(f"there are results, but no sweep {batch.sweep}")
     known = contents.identities.keys() | {each.id for each in _latest(change)}
-    known |= {each.id.job for each in change.attempts if each.pilot is not None}
+    known |= {each.id.job for each in change.attempts if each.launcher is not None}
     for line in change.history:
         if line.job not in known:
-            raise _conflict(f"there is history, but no job, sweep or pilot {line.job}")
+            raise _conflict(f"there is history, but no job, sweep or Launcher {line.job}")
 
 
 def _refuse_keys(contents: _Contents, change: Change) -> None:
@@ -330,7 +332,7 @@ def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) 
         else:
             contents.jobs[each.id] = without_attempts(each)
     for attempt in change.attempts:
-        if attempt.pilot is not None:
+        if attempt.launcher is not None:
             contents.identities.setdefault(attempt.id.job, ("", ""))
         of_job = contents.attempts.setdefault(attempt.id.job, {})
         of_job.pop(attempt.id, None)
@@ -344,9 +346,9 @@ def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) 
     contents.results += change.results
     contents.learned = change.learned or contents.learned
     for pilot in change.pilots:
-        contents.open_pilots.pop(pilot.id, None)
+        contents.pilots.pop(pilot.id, None)
         if not pilot.state.final:
-            contents.open_pilots[pilot.id] = pilot
+            contents.pilots[pilot.id] = pilot
     for neighbour in change.neighbours:
         contents.neighbours.pop(neighbour.name, None)
         if not neighbour.gone:
@@ -370,7 +372,7 @@ def _take_away(contents: _Contents, change: Change) -> None:
         contents.outbox.pop(number, None)
     for job_id in change.removed:
         gone = {job_id}
-        gone |= {each.id.job for each in contents.pilots() if each.owner == Owner(OwnerKind.SWEEP, job_id)}
+        gone |= {each.id.job for each in contents.launchers() if each.owner == Owner(OwnerKind.SWEEP, job_id)}
         for each in gone:
             contents.keys.pop(contents.identities.pop(each, ("", "")), None)
             contents.jobs.pop(each, None)

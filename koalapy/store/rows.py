@@ -47,9 +47,9 @@ def identity_row(work: Work) -> Row:
     return {"id": work.id, **keyed}
 
 
-def identity_rows_of_pilots(attempts: Iterable[Attempt]) -> list[Row]:
-    """Return the row of `identities` of each pilot among the attempts."""
-    return [{"id": each.id.job, "owner": None, "key": None} for each in attempts if each.pilot is not None]
+def identity_rows_of_launchers(attempts: Iterable[Attempt]) -> list[Row]:
+    """Return the row of `identities` of each Launcher among the attempts."""
+    return [{"id": each.id.job, "owner": None, "key": None} for each in attempts if each.launcher is not None]
 
 
 def job_row(job: Job) -> Row:
@@ -66,8 +66,8 @@ def attempt_row(attempt: Attempt) -> Row:
         "cluster": plain(attempt.cluster),
         "superseded": int(attempt.superseded),
         "pending_cancel": int(attempt.is_pending_cancel),
-        "owner_kind": None if attempt.pilot is None else attempt.owner.kind.value,
-        "owner": None if attempt.pilot is None else attempt.owner.id,
+        "owner_kind": None if attempt.launcher is None else attempt.owner.kind.value,
+        "owner": None if attempt.launcher is None else attempt.owner.id,
         "let_go": int(attempt.let_go),
         "record": dump_attempt(attempt),
     }

@@ -30,7 +30,7 @@ meta = Table(
     Column("commits", BigInteger, nullable=False, server_default="0"),  # number of commits so far
 )
 
-# Jobs, sweeps and pilots never share an id. Without its row here none of them has a record or a history.
+# Jobs, sweeps and Launchers never share an id. Without its row here none of them has a record or a history.
 identities = Table(
     "identities",
     metadata,
@@ -75,7 +75,7 @@ attempts = Table(
     Column("cluster", Text, nullable=False),
     Column("superseded", Integer, nullable=False),  # 0 or 1: its job is beyond this try
     Column("pending_cancel", Integer, nullable=False),  # 0 or 1
-    Column("owner_kind", Text),  # null unless it is a pilot
+    Column("owner_kind", Text),  # null unless it is a Launcher
     Column("owner", Integer),
     Column("let_go", Integer, nullable=False),  # 0 or 1: it is cleaned up, or its owner does not wait for it any more
     Column("record", Text, nullable=False),
@@ -83,7 +83,7 @@ attempts = Table(
     Index("attempts_of_owner", "owner_kind", "owner", "let_go"),
 )
 
-# A pilot that is not over. Its job may be final, and pruned, before.
+# A pilot that has not ended. Its job may be final, and pruned, before.
 pilots = Table(
     "pilots",
     metadata,
@@ -104,7 +104,7 @@ history = Table(
     "history",
     metadata,
     Column("sequence", _Count, primary_key=True),
-    Column("job", Integer, _identity("history_identity"), nullable=False),  # or a sweep, or a pilot
+    Column("job", Integer, _identity("history_identity"), nullable=False),  # or a sweep, or a Launcher
     Column("at", BigInteger, nullable=False),
     Column("kind", Text, nullable=False),
     Column("details", Text, nullable=False),

@@ -91,8 +91,8 @@ class SqlStore:
             held = unfinished.keys() - {job.id for job in found}
             held |= {identity for identity, sweep in sweeps.items() if sweep is None}
             pending_cancels = self._pending_cancels(connection)
-            pilots = dict(self._live_pilots(connection))
-            held_pilots = {number for number, each in pilots.items() if each is None or each.owner.id in held}
+            pilots = dict(self._live_launchers(connection))
+            unreadable_launchers = {number for number, each in pilots.items() if each is None or each.owner.id in held}
             known = self._known(connection, {each.id.job for each in pending_cancels})
             return Snapshot(
                 instance=self.instance,
@@ -101,12 +101,12 @@ class SqlStore:
                 sweeps=tuple(sweep for sweep in sweeps.values() if sweep is not None),
                 pending_cancels=tuple(each for each in pending_cancels if each.owner.id not in held),
                 jobless=tuple(each.id for each in pending_cancels if each.id.job not in known),
-                launchers=tuple(each for number, each in pilots.items() if each and number not in held_pilots),
+                launchers=tuple(each for number, each in pilots.items() if each and number not in unreadable_launchers),
                 pilots=tuple(each for each in self._pilots(connection) if each.id not in held),
                 outbox=tuple(
                     entry
                     for entry in self._outbox(connection)
-                    if job_of_command(entry.command) not in held | held_pilots
+                    if job_of_command(entry.command) not in held | unreadable_launchers
                 ),
                 learned=self._learned(connection),
                 neighbours=self._neighbours(connection),
@@ -153,9 +153,9 @@ class SqlStore:
                 connection.execute(self._writes.put_usage, rows.usage_rows([accounted(rows.usage_in(row), span)]))
 
     def _remove(self, connection: Connection, removed: Sequence[JobId]) -> None:
-        """Remove jobs and sweeps with their pilots, and sum up the usage of them all."""
+        """Remove jobs and sweeps with their Launchers, and sum up the usage of them all."""
         for chunk in _chunks(list(removed)):
-            gone = sorted({*chunk, *connection.scalars(_pilots_of(chunk))})
+            gone = sorted({*chunk, *connection.scalars(_launchers_of(chunk))})
             for part in _chunks(gone):
                 of_jobs = schema.usage.c.job.in_(part)
                 if days := by_days(rows.usage_in(row) for row in connection.execute(_USAGE.where(of_jobs))):
@@ -199,13 +199,13 @@ class SqlStore:
             query = query.where(table.c.id.in_(final), table.c.state.in_(_FINAL)).limit(most)
             return query if records else query.where(~_is_pruned(table.c.id))
 
-        without_pilots = old(_SWEEPS, schema.sweeps).where(~_has_pilots(schema.sweeps.c.id))
+        without_launchers = old(_SWEEPS, schema.sweeps).where(~_has_launchers(schema.sweeps.c.id))
         with self._transaction() as connection:
             jobs = [job for _, job in self._read_jobs(connection, old(_JOBS, schema.jobs))]
-            sweeps = [sweep for _, sweep in self._read_sweeps(connection, without_pilots)]
+            sweeps = [sweep for _, sweep in self._read_sweeps(connection, without_launchers)]
         return sorted((each for each in (*jobs, *sweeps) if each is not None), key=lambda each: each.id)[:most]
 
-    def prunable_pilots(self, before: Instant, most: int, after: JobId, records: bool) -> list[Attempt]:
+    def prunable_launchers(self, before: Instant, most: int, after: JobId, records: bool) -> list[Attempt]:
         attempts, old = schema.attempts.c, schema.attempts.alias("old")
         sweep, ended = schema.sweeps.alias("sweep"), schema.sweeps.alias("ended")
         sweeps = select(ended.c.id).where(ended.c.finished_at <= before)
@@ -217,15 +217,19 @@ class SqlStore:
         with self._transaction() as connection:
             return self._attempts(connection, query if records else query.where(~_is_pruned(attempts.job)))
 
-    def pilots_of(self, sweep: JobId) -> list[Attempt]:
+    def launchers_of(self, sweep: JobId) -> list[Attempt]:
         attempts = schema.attempts.c
         query = _ATTEMPTS.where(attempts.owner_kind == OwnerKind.SWEEP.value, attempts.owner == sweep)
         with self._transaction() as connection:
             return self._attempts(connection, query)
 
-    def pilot(self, pilot: AttemptId) -> Attempt | None:
+    def launcher(self, launcher: AttemptId) -> Attempt | None:
         attempts = schema.attempts.c
-        same = attempts.job == pilot.job, attempts.component == pilot.component, attempts.number == pilot.number
+        same = (
+            attempts.job == launcher.job,
+            attempts.component == launcher.component,
+            attempts.number == launcher.number,
+        )
         query = _ATTEMPTS.where(*same, attempts.owner_kind.is_not(None))
         with self._transaction() as connection:
             return next(iter(self._attempts(connection, query)), None)
@@ -384,7 +388,7 @@ class SqlStore:
 
     @staticmethod
     def _known(connection: Connection, ids: set[JobId]) -> set[JobId]:
-        """Return those of the ids that a job, sweep or pilot in the store has."""
+        """Return those of the ids that a job, sweep or Launcher in the store has."""
         identity = schema.identities.c.id
         return set(connection.scalars(select(identity).where(identity.in_(sorted(ids))))) if ids else ids
 
@@ -395,9 +399,9 @@ class SqlStore:
         read = (self._attempt(row) for row in connection.execute(query))
         return [each for each in read if each is not None]
 
-    def _live_pilots(self, connection: Connection) -> Iterator[tuple[JobId, Attempt | None]]:
-        """Yield the number of each pilot that was not let go, and the pilot; None for one that is set aside."""
-        for row in connection.execute(_LIVE_PILOTS):
+    def _live_launchers(self, connection: Connection) -> Iterator[tuple[JobId, Attempt | None]]:
+        """Yield the number of each Launcher that was not let go, and it; None for one that is set aside."""
+        for row in connection.execute(_LIVE_LAUNCHERS):
             yield JobId(row.job), self._attempt(row, checked=True)
 
     def _outbox(self, connection: Connection) -> list[OutboxEntry]:
@@ -509,7 +513,7 @@ class _Writes:
         writes: list[tuple[Executable, list[Row]]] = [
             (_NEW_IDENTITY, [rows.identity_row(each) for each in work if each.id in new]),
             (self._note_identity, [rows.identity_row(each) for each in work if each.id not in new]),
-            (self._note_identity, rows.identity_rows_of_pilots(attempts)),
+            (self._note_identity, rows.identity_rows_of_launchers(attempts)),
             (self._put_job, [rows.job_row(job) for job in jobs]),
             (self._put_sweep, [rows.sweep_row(sweep) for sweep in sweeps]),
             (self._put_attempt, [rows.attempt_row(each) for each in attempts if not each.is_obsolete]),
@@ -572,15 +576,15 @@ def _unfinished(query: Select[Any], table: Table) -> Select[Any]:
     return query.where(table.c.state.not_in(_FINAL))
 
 
-def _pilots_of(sweeps: Collection[JobId]) -> Select[Any]:
-    """Select the numbers of the sweeps' pilots."""
+def _launchers_of(sweeps: Collection[JobId]) -> Select[Any]:
+    """Select the numbers of the sweeps' Launchers."""
     attempts = schema.attempts.c
     return select(attempts.job).where(attempts.owner_kind == OwnerKind.SWEEP.value, attempts.owner.in_(sweeps))
 
 
-def _has_pilots(sweep: ColumnElement[int]) -> Exists:
-    pilots = schema.attempts.alias("pilots")
-    return exists().where(pilots.c.owner_kind == OwnerKind.SWEEP.value, pilots.c.owner == sweep)
+def _has_launchers(sweep: ColumnElement[int]) -> Exists:
+    launchers = schema.attempts.alias("launchers")
+    return exists().where(launchers.c.owner_kind == OwnerKind.SWEEP.value, launchers.c.owner == sweep)
 
 
 def _is_pruned(number: ColumnElement[int]) -> Exists:
@@ -607,7 +611,7 @@ _ID_OF_KEY = select(_IDENTITIES.id).where(
 _IDS_OF_KEYS = select(_IDENTITIES.key, _IDENTITIES.id).where(_IDENTITIES.owner == bindparam("of_owner"))
 _ATTEMPTS = select(schema.attempts).order_by(*schema.attempts.primary_key)
 _PENDING_CANCELS = _ATTEMPTS.where(schema.attempts.c.pending_cancel == 1)
-_LIVE_PILOTS = _ATTEMPTS.where(schema.attempts.c.owner_kind.is_not(None), schema.attempts.c.let_go == 0)
+_LIVE_LAUNCHERS = _ATTEMPTS.where(schema.attempts.c.owner_kind.is_not(None), schema.attempts.c.let_go == 0)
 _NOT_PENDING = schema.attempts.c.pending_cancel == 0
 _OUTBOX = select(schema.outbox.c.number, schema.outbox.c.kind, schema.outbox.c.command).order_by(schema.outbox.c.number)
 _COUNTERS = select(schema.counters.c.name, schema.counters.c.value)

@@ -106,7 +106,7 @@ def attempt_of(row: Mapping[str, Any], checked: bool = False) -> Attempt:
     left = attempt.superseded, attempt.is_pending_cancel, attempt.let_go
     if left != (row["superseded"], row["pending_cancel"], row["let_go"]):
         raise RecordUnreadable("Attempt", "it does not agree with its row on what is left of it")
-    owner = attempt.owner if attempt.pilot is not None else (None, None)
+    owner = attempt.owner if attempt.launcher is not None else (None, None)
     if owner != (row["owner_kind"], row["owner"]):
         raise RecordUnreadable("Attempt", "it does not agree with its row on its owner")
     if checked:

@@ -27,7 +27,7 @@ from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import SECOND, Duration, Instant, format_duration, format_instant
 from koalapy.policies.placement import PlacementPolicy
-from koalapy.scavenging.pilots import owner_of
+from koalapy.scavenging.launchers import owner_of
 from koalapy.views.checking import lacks_of
 from koalapy.views.fields import reason
 from koalapy.views.history import notes_of
@@ -141,7 +141,7 @@ def _holders(engine: Engine, busy: Sequence[str]) -> tuple[Attempt, ...]:
     """Return the attempts of jobs that have processors of the only busy cluster; none if several are busy."""
     if len(set(busy)) != 1:
         return ()
-    there = [each for each in engine.records.live(busy[0]) if each.pilot is None]
+    there = [each for each in engine.records.live(busy[0]) if each.launcher is None]
     return tuple([each for each in there if each.allocated_at is not None and each.ended_at is None])
 
 

@@ -7,7 +7,7 @@ from koalapy.answers import jobs as answers
 from koalapy.coallocation.user_requests import MOST_NAMED
 from koalapy.model.counts import counted_as
 from koalapy.model.history import History, HistoryKind
-from koalapy.model.identity import FIRST_PILOT, AttemptId
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId
 from koalapy.model.units import Instant, format_instant
 from koalapy.views.recovery import found_as
 
@@ -404,9 +404,9 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     HistoryKind.BLACK_HOLE_TRUSTED: _of_attempt(
         "failed on every parameter; other nodes fail too, so the program is the cause, not the node"
     ),
-    HistoryKind.PILOT_CLAIMED: _of_attempt("was claimed"),
-    HistoryKind.PILOT_RELEASED: _of_attempt("was released from its barrier"),
-    HistoryKind.PILOT_STOPPING: lambda line: _because(f"{_attempt(line)} is being stopped", line),
+    HistoryKind.LAUNCHER_CLAIMED: _of_attempt("was claimed"),
+    HistoryKind.LAUNCHER_RELEASED: _of_attempt("was released from its barrier"),
+    HistoryKind.LAUNCHER_STOPPING: lambda line: _because(f"{_attempt(line)} is being stopped", line),
     HistoryKind.LEASE_REQUESTED: _requested,
     HistoryKind.LEASE_REFUSED: _of_lease("The site {site} lends nothing for it"),
     HistoryKind.LEASE_BOUND: _of_lease("{processors} were lent for it, as {cluster}"),
@@ -455,8 +455,8 @@ def _attempt(line: History) -> str:
     """Name the attempt of a line. Lines of an older koalapy may name neither attempt nor cluster."""
     component, number, cluster = (line.details.get(name) for name in ("component", "attempt", "cluster"))
     who = f"Attempt {AttemptId(line.job, component or 0, number)}" if number else f"Component {component}"
-    if number and line.job >= FIRST_PILOT:
-        who = f"Pilot {AttemptId(line.job, component or 0, number)}"
+    if number and line.job >= FIRST_LAUNCHER:
+        who = f"Launcher {AttemptId(line.job, component or 0, number)}"
     return f"{who} on {cluster}" if cluster else who
 
 

@@ -10,7 +10,7 @@ from koalapy.model.commands import CancelAttempt, CollectOutput, Command, Forget
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.history import History, HistoryKind
-from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.job import Job
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import Work
@@ -237,8 +237,8 @@ def _beginning(
     lines = [_made(now, "queue_recovered", f"Jobs that were not final: {states}{barrier}.")]
     if sweeps := snapshot.sweeps:
         done, count = sum(len(each.done) for each in sweeps), sum(each.count for each in sweeps)
-        parameters, pilots = counted_as(count, "parameter"), counted_as(len(snapshot.launchers), "pilot")
-        text = f"Sweeps: {len(sweeps)}, {done} of {parameters} done, with {pilots}."
+        parameters, launchers = counted_as(count, "parameter"), counted_as(len(snapshot.launchers), "Launcher")
+        text = f"Sweeps: {len(sweeps)}, {done} of {parameters} done, with {launchers}."
         lines.append(_made(now, "sweeps_recovered", text))
     if found["commands"]:
         kinds = Counter(_COMMANDS.get(type(command).__name__, "other") for command in outbox)
@@ -272,7 +272,7 @@ def _same(one: History, other: History) -> bool:
 
 def _named(line: History) -> str:
     batch_id = line.details.get("batch_id")
-    who = f"{'Pilot' if line.job >= FIRST_PILOT else 'Attempt'} {_attempt(line)}"
+    who = f"{'Launcher' if line.job >= FIRST_LAUNCHER else 'Attempt'} {_attempt(line)}"
     return f"{who} on {line.details['cluster']}" + (f" (batch job {batch_id})" if batch_id else "")
 
 

@@ -9,7 +9,7 @@ from koalapy.core.notifications import Notifications
 from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
 from koalapy.model.counts import counted_as
-from koalapy.model.identity import FIRST_PILOT, PILOTS_END
+from koalapy.model.identity import FIRST_LAUNCHER, LAUNCHERS_END
 from koalapy.model.job import Counters
 from koalapy.model.units import Instant, format_instant
 from koalapy.model.unreadable import Unreadable
@@ -40,8 +40,8 @@ def common_waits(engine: Engine) -> list[str]:
 def ids_used(counters: Counters) -> list[str]:
     """Return a sentence for each kind of ids of which 90 % or more are used."""
     kinds = (
-        ("jobs", counters.next_job, 1, FIRST_PILOT),
-        ("Launchers", counters.next_pilot, FIRST_PILOT, PILOTS_END),
+        ("jobs", counters.next_job, 1, FIRST_LAUNCHER),
+        ("Launchers", counters.next_launcher, FIRST_LAUNCHER, LAUNCHERS_END),
     )
     return [
         f"The ids of {kind} are nearly used up: {end - following:,} of {end - first:,} are left. {NEW_STORE}"

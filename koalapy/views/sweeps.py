@@ -7,13 +7,13 @@ from typing import cast
 from koalapy.answers.koalad import RunnersAtWork
 from koalapy.answers.sweeps import Admission, Counts, JobStateName, Runner, RunnerCluster, SweepProgress
 from koalapy.engine import Engine
-from koalapy.model.attempt import Attempt, OwnerKind, pilot_of
+from koalapy.model.attempt import Attempt, OwnerKind, fields_of
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, SECOND, Instant, format_instant
-from koalapy.scavenging.pilots import owner_of
+from koalapy.scavenging.launchers import owner_of
 from koalapy.scavenging.prediction import Prediction
 from koalapy.views.fields import optional_instant
 
@@ -91,15 +91,15 @@ def past_runner(sweep: Sweep) -> Runner:
     return runner(sweep, (), {}, None, Instant(0))
 
 
-def runner(sweep: Sweep, pilots: Sequence[Attempt], doing: Doing, per_minute: float | None, now: Instant) -> Runner:
+def runner(sweep: Sweep, launchers: Sequence[Attempt], doing: Doing, per_minute: float | None, now: Instant) -> Runner:
     """Describe a CS-Runner. `doing`: parameters that its Launchers run."""
-    clusters, counted = places(sweep, pilots, doing), counts(sweep)
+    clusters, counted = places(sweep, launchers, doing), counts(sweep)
     running = [each["running"] for each in clusters]
     known = [each for each in running if each is not None]
     ends_at = None
     if per_minute and sweep.left and sweep.state is JobState.RUNNING:
         ends_at = Instant(now + round(sweep.left * MINUTE / per_minute))
-    charged = sweep.charged + sum(_charged(each, now) for each in pilots)
+    charged = sweep.charged + sum(_charged(each, now) for each in launchers)
     return {
         "id": sweep.id,
         "name": sweep.request.name,
@@ -137,24 +137,24 @@ def _rounded(number: float | None) -> float | None:
     return None if number is None else round(number, 3)
 
 
-def scavenged(pilots: Iterable[Attempt]) -> dict[str, int]:
-    """Count the processors of sweeps' pilots by cluster."""
+def scavenged(launchers: Iterable[Attempt]) -> dict[str, int]:
+    """Count the processors of sweeps' Launchers by cluster."""
     found: dict[str, int] = {}
-    for each in pilots:
+    for each in launchers:
         if each.owner.kind is OwnerKind.SWEEP and _has_nodes(each):
             found[each.cluster] = found.get(each.cluster, 0) + each.processors
     return found
 
 
-def places(sweep: Sweep, pilots: Sequence[Attempt], doing: Doing) -> list[RunnerCluster]:
+def places(sweep: Sweep, launchers: Sequence[Attempt], doing: Doing) -> list[RunnerCluster]:
     """Describe a CS-Runner's clusters, in order of their names. `doing`: parameters that its Launchers run."""
     clusters = {name for name, _ in (*sweep.out, *sweep.reclaimed, *sweep.black_holes)}
-    clusters |= {each.cluster for each in pilots}
-    return [_place(sweep, cluster, pilots, doing) for cluster in sorted(clusters)]
+    clusters |= {each.cluster for each in launchers}
+    return [_place(sweep, cluster, launchers, doing) for cluster in sorted(clusters)]
 
 
-def _place(sweep: Sweep, cluster: str, pilots: Sequence[Attempt], doing: Doing) -> RunnerCluster:
-    here = [each for each in pilots if each.cluster == cluster]
+def _place(sweep: Sweep, cluster: str, launchers: Sequence[Attempt], doing: Doing) -> RunnerCluster:
+    here = [each for each in launchers if each.cluster == cluster]
     having = [each for each in here if _has_nodes(each)]
     suspended = [each for each in having if each.state is AttemptState.SUSPENDED]
     reports = [doing.get(each.id) for each in having if each not in suspended]
@@ -164,7 +164,7 @@ def _place(sweep: Sweep, cluster: str, pilots: Sequence[Attempt], doing: Doing) 
         "nodes": len(having),
         "processors": sum(each.processors for each in having),
         "starting": sum(not each.let_go and each.allocated_at is None for each in here),
-        "stopping": sum(pilot_of(each).stop_reason != "" for each in having),
+        "stopping": sum(fields_of(each).stop_reason != "" for each in having),
         "suspended": len(suspended),
         "running": sum(running) if len(running) == len(reports) else None,
         "assigned": len(sweep.out_on(cluster)),
@@ -173,16 +173,16 @@ def _place(sweep: Sweep, cluster: str, pilots: Sequence[Attempt], doing: Doing) 
     }
 
 
-def _has_nodes(pilot: Attempt) -> bool:
-    """Return whether a pilot has its node now."""
-    return not pilot.let_go and pilot.allocated_at is not None and pilot.ended_at is None
+def _has_nodes(launcher: Attempt) -> bool:
+    """Return whether a Launcher has its node now."""
+    return not launcher.let_go and launcher.allocated_at is not None and launcher.ended_at is None
 
 
-def _charged(pilot: Attempt, now: Instant) -> int:
-    """Return the processor-microseconds of a pilot that are not in the sum of its CS-Runner yet."""
-    if pilot.allocated_at is None:
+def _charged(launcher: Attempt, now: Instant) -> int:
+    """Return the processor-microseconds of a Launcher that are not in the sum of its CS-Runner yet."""
+    if launcher.allocated_at is None:
         return 0
-    return (now - pilot.allocated_at) * pilot.processors
+    return (now - launcher.allocated_at) * launcher.processors
 
 
 def _forget(now: Instant, counts: deque[tuple[Instant, int]]) -> None:

@@ -217,8 +217,8 @@ def year(a_day: int, parameters: int, kept: int, days: int) -> Iterator[Line]:
                 )
             clusters.now = Instant(BEGIN + day * DAY)
             before, night = Instant(clusters.now - kept * DAY), time.perf_counter()
-            while pilots := store.prunable_pilots(before, BATCH, JobId(0), True):
-                settle(Delivery((PruneRequested(work=(), pilots=tuple(pilots), before=before, records=True),)))
+            while pilots := store.prunable_launchers(before, BATCH, JobId(0), True):
+                settle(Delivery((PruneRequested(work=(), launchers=tuple(pilots), before=before, records=True),)))
             while jobs := store.prunable(before, BATCH, JobId(0), True):
                 settle(Delivery((PruneRequested(work=tuple(jobs), before=before, records=True),)))
             if day % EVERY == 0 or day in (kept, days):

@@ -119,8 +119,8 @@ class Grid:
 
     def prune(self, before: Instant) -> None:
         """Remove all that was over by then, as the task `prune-history` does, pilots first."""
-        while pilots := self.koalad.store.prunable_pilots(before, BATCH, JobId(0), True):
-            self._send(PruneRequested(work=(), pilots=tuple(pilots), before=before, records=True))
+        while pilots := self.koalad.store.prunable_launchers(before, BATCH, JobId(0), True):
+            self._send(PruneRequested(work=(), launchers=tuple(pilots), before=before, records=True))
             self.run(MINUTE)
         while jobs := self.koalad.store.prunable(before, BATCH, JobId(0), True):
             self._send(PruneRequested(work=tuple(jobs), before=before, records=True))

@@ -52,8 +52,8 @@ def prune(world: World, records: bool) -> bool:
         return True
     before = Instant(koalad.now() - KEEP)
     jobs = tuple(koalad.store.prunable(before, 3, JobId(0), records))
-    pilots = tuple(koalad.store.prunable_pilots(before, 3, JobId(0), records))
-    koalad.request(PruneRequested(work=jobs, pilots=pilots, before=before, records=records))
+    pilots = tuple(koalad.store.prunable_launchers(before, 3, JobId(0), records))
+    koalad.request(PruneRequested(work=jobs, launchers=pilots, before=before, records=records))
     return bool(jobs or pilots)
 
 
@@ -102,7 +102,7 @@ def only_the_living_job_is_left(world: World) -> bool:
     job, store = living_job(world), world.koalad.store
     tag = tag_of(world.instance, present(job).id)
     others = [each for each in store.jobs() if each.id != job.id]
-    sweeps = [*store.sweeps(), *store.pilots_of(JobId(3))]
+    sweeps = [*store.sweeps(), *store.launchers_of(JobId(3))]
     story = [line for number in range(1, job.id) for line in store.history(JobId(number))]
     records = [*others, *sweeps, *story, *store.results(JobId(3))]
     return not records and directories(world) == [("alpha", tag)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from engine_play import present
 
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
+from koalapy.model.attempt import Attempt, LauncherFields, Owner, OwnerKind
 from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
 from koalapy.model.commands import (
     AnnounceNotification,
@@ -31,7 +31,7 @@ from koalapy.model.commands import (
 from koalapy.model.ended_lease import Charged, EndedLease, LeaseDay, charges
 from koalapy.model.errors import Reason
 from koalapy.model.history import History, HistoryKind
-from koalapy.model.identity import FIRST_PILOT, INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER, INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Counters, Job, Outcome
 from koalapy.model.learned import Check, Hour, Learned, Past
@@ -175,7 +175,8 @@ def a_sweep(number: int, count: int = 1_000_000, **fields: Any) -> Sweep:
 def a_pilot(number: int, sweep: int, **fields: Any) -> Attempt:
     owner = Owner(OwnerKind.SWEEP, sweep)
     found = replace(
-        tried(FIRST_PILOT + number), pilot=SweepPilot(owner=owner, claimed_at=Instant(4), stop_reason="shrunk")
+        tried(FIRST_LAUNCHER + number),
+        launcher=LauncherFields(owner=owner, claimed_at=Instant(4), stop_reason="shrunk"),
     )
     return replace(found, **fields)
 
@@ -486,7 +487,7 @@ def prunable(store: Store, **changes: Any) -> list[int]:
 
 def prunable_pilots(store: Store, **changes: Any) -> list[str]:
     asked = {"before": Instant(50), "most": 10, "after": JobId(0), "records": True} | changes
-    return [str(each.id) for each in store.prunable_pilots(**asked)]
+    return [str(each.id) for each in store.prunable_launchers(**asked)]
 
 
 def test_jobs_that_were_over_by_an_instant_are_found_by_id_and_in_pages(store: Store) -> None:
@@ -736,7 +737,7 @@ def test_a_text_comes_back_whatever_it_holds(store: Store, strange: str) -> None
 
 def test_a_sweep_and_its_pilot_come_back_equal(opener: Opener) -> None:
     first = opener()
-    counters = Counters(next_job=2, next_pilot=FIRST_PILOT + 1)
+    counters = Counters(next_job=2, next_launcher=FIRST_LAUNCHER + 1)
     first.commit(Change(sweeps=(a_sweep(1),), attempts=(a_pilot(0, sweep=1),), counters=counters))
     first.close()
     kept = opener().load()
@@ -749,9 +750,9 @@ def test_pilots_are_listed_with_their_sweep_or_by_their_ids(store: Store) -> Non
     over = a_past_pilot(4, sweep=1)
     store.commit(Change(sweeps=(a_sweep(1), a_sweep(2)), attempts=(*pilots, over)))
     assert (store.jobs(), store.sweeps()) == ([], [a_sweep(1), a_sweep(2)])
-    assert store.pilots_of(JobId(1)) == [pilots[0], pilots[2], over]
-    assert store.pilots_of(JobId(9)) == []
-    assert (store.pilot(over.id), store.pilot(a_pilot(9, 1).id)) == (over, None)
+    assert store.launchers_of(JobId(1)) == [pilots[0], pilots[2], over]
+    assert store.launchers_of(JobId(9)) == []
+    assert (store.launcher(over.id), store.launcher(a_pilot(9, 1).id)) == (over, None)
     assert (store.load().sweeps, store.load().launchers) == ((a_sweep(1), a_sweep(2)), tuple(pilots))
 
 
@@ -807,9 +808,9 @@ def test_a_pruned_sweep_takes_its_results_and_pilots_along(store: Store) -> None
         )
     )
     store.commit(Change(removed=(JobId(1),)))
-    assert (store.sweeps(), store.pilots_of(JobId(1)), list(store.results(JobId(1)))) == ([a_sweep(2)], [], [])
+    assert (store.sweeps(), store.launchers_of(JobId(1)), list(store.results(JobId(1)))) == ([a_sweep(2)], [], [])
     assert store.history(pilot.id.job) == []
-    assert store.pilots_of(JobId(2)) == [other]
+    assert store.launchers_of(JobId(2)) == [other]
     assert [batch for _, batch in store.results(JobId(2))] == [a_batch(2, 1)]
 
 
@@ -878,7 +879,7 @@ GOOD = Change(
         {"results": (a_batch(99, 1),)},
         {"results": (a_batch(1, 1),)},
         {"history": (*GOOD.history, a_line(99))},
-        {"history": (*GOOD.history, a_line(FIRST_PILOT))},
+        {"history": (*GOOD.history, a_line(FIRST_LAUNCHER))},
         {"history": (*GOOD.history, a_line(1, "unwritable", words=object()))},
         {"history": (*GOOD.history, a_line(1, "unwritable", number=float("nan")))},
     ],
@@ -969,7 +970,12 @@ WRONG: Any = {"a": 1}  # of no field's type
             "Attempt",
             "id.number",
         ),
-        ("attempts", replace(tried(7), pilot=a_pilot(0, WRONG).pilot), "Attempt", "pilot.owner.id"),
+        (
+            "attempts",
+            replace(tried(7), launcher=a_pilot(0, WRONG).launcher),
+            "Attempt",
+            "launcher.owner.id",
+        ),
         ("sent", a_cancel(batch_id=5), "OutboxEntry", "command.CancelAttempt.batch_id"),
         (
             "sent",

@@ -94,7 +94,7 @@ class Play:
         self.pilot_records |= {each.id: each for each in step.pilots}
         for each in step.attempts:
             self.pending_cancels.pop(each.id, None)
-            if each.pilot is not None:
+            if each.launcher is not None:
                 self.pilots[each.id] = each
             if each.is_pending_cancel:
                 self.pending_cancels[each.id] = each

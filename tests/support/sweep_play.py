@@ -7,7 +7,7 @@ from typing import Any
 from engine_play import INSTANCE, SIZES, UNREACHABLE, Play, make
 
 from koalapy.engine import Engine
-from koalapy.model.attempt import Attempt, OwnerKind, pilot_of
+from koalapy.model.attempt import Attempt, OwnerKind, fields_of
 from koalapy.model.change import Snapshot
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import CancelAttempt, FeedSweep
@@ -51,7 +51,7 @@ class Sweeping(Play):
 
     def staying(self, sweep: JobId, cluster: str | None = None) -> list[Attempt]:
         """Return the Launchers that were not asked to leave."""
-        return [each for each in self.launchers(sweep, cluster) if not pilot_of(each).stop_reason]
+        return [each for each in self.launchers(sweep, cluster) if not fields_of(each).stop_reason]
 
     def begin(self, launcher: Attempt) -> None:
         """Its batch job starts, and its Launcher runs."""

@@ -10,12 +10,12 @@ from koalapy_adapters.launcher import journal
 from koalapy_adapters.messages import kcm
 from koalapy_adapters.messages import koalad as koalad_messages
 
-from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.units import SECOND, Duration
 from koalapy.world.behaviour import Behaviour, arguments_of
 
 SWEEP = 5
-TAG = str(tag_of(InstanceId("s1m00"), AttemptId(JobId(FIRST_PILOT), 0, 1)))
+TAG = str(tag_of(InstanceId("s1m00"), AttemptId(JobId(FIRST_LAUNCHER), 0, 1)))
 Koalad = cluster_play.Koalad
 
 
@@ -28,7 +28,7 @@ class Play(cluster_play.Play):
         space = {"axes": [{"sources": [source], "count": parameters}]}
         arguments = ["{t}", *arguments_of(Behaviour())[1:]]
         program = koalad_messages.Program(
-            FIRST_PILOT, 0, 1, 1, "./program", arguments, [], [], "per-node", 2, 1, walltime, 30.0, 5.0,
+            FIRST_LAUNCHER, 0, 1, 1, "./program", arguments, [], [], "per-node", 2, 1, walltime, 30.0, 5.0,
             sweep={"sweep": SWEEP, "space": space, "slots": 2},
         )  # fmt: skip
         batch = {"processors": 2, "processors_per_node": 2, "walltime_s": round(walltime) + 60, "lowest": True}

@@ -59,7 +59,7 @@ class Committed:
             self.pending_cancels[attempt.id] = attempt
         else:
             self.pending_cancels.pop(attempt.id, None)
-        if attempt.pilot is not None:
+        if attempt.launcher is not None:
             before = self.launchers.get(attempt.id)
             was_cleaned_up = before is not None and before.cleaned_up
             promise(not was_cleaned_up, Promise.ENDS, "pilot", attempt.id, "changes after its end")

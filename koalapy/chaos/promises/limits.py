@@ -120,7 +120,7 @@ def _there(seen: KnownCluster, decided: Decided) -> Iterator[Attempt]:
         tag = _tag(attempt, decided)
         if attempt.owner.kind is OwnerKind.SWEEP:
             continue
-        patient = attempt.pilot is not None or records.jobs[attempt.id.job].patient
+        patient = attempt.launcher is not None or records.jobs[attempt.id.job].patient
         if tag in pending or (patient and tag not in allocated):
             yield attempt
 

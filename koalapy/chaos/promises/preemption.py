@@ -35,7 +35,7 @@ class Preemption:
 
     def committed(self, change: Change, before: Mapping[JobId, Job], decided: Decided, launchers: Launchers) -> None:
         """Check the vacated jobs of a change, and those that come back."""
-        self._attempts |= {each.id: each for each in change.attempts if each.pilot is None}
+        self._attempts |= {each.id: each for each in change.attempts if each.launcher is None}
         jobs = {job.id: job for job in change.jobs}
         claimed = [line.job for line in change.history if line.kind == HistoryKind.JOB_CLAIMED]
         preempting = [line for line in change.history if line.kind == HistoryKind.JOB_PREEMPTS]

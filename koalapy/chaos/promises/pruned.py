@@ -7,7 +7,7 @@ from koalapy.chaos.violation import Promise, promise
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput, ForgetAttempt
-from koalapy.model.identity import AttemptId, JobId, pilot_id, tag_of
+from koalapy.model.identity import AttemptId, JobId, launcher_id, tag_of
 from koalapy.model.sweep import Sweep, Work
 from koalapy.store.contract import Store
 from koalapy.world.world import World
@@ -37,7 +37,7 @@ class Pruned:
             entry.command.job for entry in committed.outbox.values() if isinstance(entry.command, CollectOutput)
         }
         for identity in change.removed:
-            pilot = pilots.get(pilot_id(identity))
+            pilot = pilots.get(launcher_id(identity))
             work = before.get(identity)
             final = pilot.let_go if pilot is not None else work is not None and work.state.final
             promise(identity not in self.attempts, Promise.PRUNED, "job", identity, "is pruned twice")
@@ -76,7 +76,7 @@ class Pruned:
         """Check that nothing of pruned jobs and pilots is left anywhere."""
         for identity, attempts in self.attempts.items():
             promise(store.work(identity) is None, Promise.PRUNED, "job", identity, "is pruned, but in the store")
-            pilot = store.pilot(pilot_id(identity))
+            pilot = store.launcher(launcher_id(identity))
             promise(pilot is None, Promise.PRUNED, "pilot", identity, "is pruned, but in the store")
             promise(not store.history(identity), Promise.PRUNED, "job", identity, "is pruned, but has a history")
             promise(not any(store.results(identity)), Promise.PRUNED, "sweep", identity, "is pruned, but has results")

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from koalapy_adapters.batch.protocol import QUEUED, RUNNING
 
 from koalapy.chaos.violation import Promise, promise
-from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, Tag, attempt_of, is_tag
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, Tag, attempt_of, is_tag
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.world.cluster.batch_job import SimBatchJob
 from koalapy.world.cluster.cluster import SimCluster
@@ -104,4 +104,4 @@ def _waiting(cluster: SimCluster) -> list[SimBatchJob]:
 def _launcher_of(name: str) -> InstanceId | None:
     """Return the store whose Launcher has this name; None for another batch job."""
     instance, attempt = attempt_of(Tag(name)) if is_tag(name) else (None, None)
-    return instance if attempt is not None and attempt.job >= FIRST_PILOT else None
+    return instance if attempt is not None and attempt.job >= FIRST_LAUNCHER else None

@@ -7,7 +7,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change
 from koalapy.model.errors import Reason
 from koalapy.model.history import History, HistoryKind
-from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 
 _FIRST, _LONGEST = Duration(5 * SECOND), Duration(10 * MINUTE)
@@ -49,7 +49,7 @@ class Refusals:
                 react(self, line, attempts)
 
     def _refused(self, line: History, attempts: dict[AttemptId, Attempt]) -> None:
-        if line.job >= FIRST_PILOT:
+        if line.job >= FIRST_LAUNCHER:
             return
         attempt = attempts[AttemptId(line.job, line.details["component"], line.details["attempt"])]
         reason, key = attempt.reason, (line.job, attempt.cluster)

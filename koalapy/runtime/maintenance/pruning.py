@@ -36,7 +36,7 @@ def prune_output(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
 @dataclass(slots=True)
 class _Tally:
     jobs: int = 0
-    pilots: int = 0
+    launchers: int = 0
     leases: int = 0
     stalled: int = 0
     waiting: Counter[str] = field(default_factory=Counter)
@@ -49,14 +49,14 @@ def _prune(koalad: Koalad, entry: Maintenance, dry: bool, records: bool) -> Outc
     before = Instant(koalad.now() - entry.kept)
     tally = _Tally()
     empty = PruneRequested(work=(), before=before, records=records, without=entry.without)
-    for requests in (_pilots(koalad, empty), _work(koalad, empty)):  # a sweep is removed after its pilots
+    for requests in (_launchers(koalad, empty), _work(koalad, empty)):  # a sweep is removed after its Launcherss
         for request in requests:
             judgement = koalad.ask(lambda engine, request=request: judge(engine.core, request))  # type: ignore[misc]
             _count(tally, judgement, before)
             if judgement.ready and not dry:
                 work = tuple(each for each in judgement.ready if not isinstance(each, Attempt))
-                pilots = tuple(each for each in judgement.ready if isinstance(each, Attempt))
-                koalad.do(replace(request, work=work, pilots=pilots))
+                launchers = tuple(each for each in judgement.ready if isinstance(each, Attempt))
+                koalad.do(replace(request, work=work, launchers=launchers))
                 tally.stalled += _wait(koalad, [number_of(each) for each in judgement.ready])
             if koalad.ending.is_set():
                 raise TransientError("ending", "koalad ended before all was pruned.", "The next run goes on with it.")
@@ -87,10 +87,10 @@ def _work(koalad: Koalad, empty: PruneRequested) -> Iterator[PruneRequested]:
         after = page[-1].id
 
 
-def _pilots(koalad: Koalad, empty: PruneRequested) -> Iterator[PruneRequested]:
+def _launchers(koalad: Koalad, empty: PruneRequested) -> Iterator[PruneRequested]:
     after = JobId(0)
-    while page := koalad.store.prunable_pilots(empty.before, BATCH, after, empty.records):
-        yield replace(empty, pilots=tuple(page))
+    while page := koalad.store.prunable_launchers(empty.before, BATCH, after, empty.records):
+        yield replace(empty, launchers=tuple(page))
         after = page[-1].id.job
 
 
@@ -109,7 +109,7 @@ def _wait(koalad: Koalad, jobs: list[JobId]) -> int:
 def _count(tally: _Tally, judgement: Judgement, before: Instant) -> None:
     for each in judgement.ready:
         if isinstance(each, Attempt):
-            tally.pilots += 1
+            tally.launchers += 1
         else:
             tally.jobs += 1
     for cluster, job in judgement.waiting:
@@ -121,9 +121,9 @@ def _count(tally: _Tally, judgement: Judgement, before: Instant) -> None:
 
 def _outcome(tally: _Tally, entry: Maintenance, dry: bool, records: bool) -> Outcome:
     what = "and all that the store has of them" if records else "and their records stay"
-    done = tally.jobs + tally.pilots - tally.stalled
-    pilots = counted_as(tally.pilots, "of them a sweep's pilot", "of them sweeps' pilots")
-    of_sweeps = f", {pilots}" if tally.pilots else ""
+    done = tally.jobs + tally.launchers - tally.stalled
+    pilots = counted_as(tally.launchers, "of them a Launcher", "of them Launchers")
+    of_sweeps = f", {pilots}" if tally.launchers else ""
     verb = "would be pruned" if dry else "pruned"
     sentences = [f"{counted_as(done, 'job')} {verb}{of_sweeps}: the directories on the clusters, {what}."]
     if tally.leases:

@@ -13,8 +13,8 @@ import pytest
 
 from koalapy.api import openapi
 from koalapy.api.sweeps import as_csv, as_json, as_lines, columns
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
-from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
+from koalapy.model.attempt import Attempt, LauncherFields, Owner, OwnerKind
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId, launcher_id
 from koalapy.model.intervals import Intervals
 from koalapy.model.parameters import Axis, ParameterResult, Source, Space
 from koalapy.model.request import ComponentRequest, Request
@@ -137,15 +137,15 @@ def sweep(**fields: Any) -> Sweep:
 
 def launcher(number: int, cluster: str, processors: int = 4, going: str = "", **fields: Any) -> Attempt:
     return Attempt(
-        id=pilot_id(FIRST_PILOT + number),
+        id=launcher_id(FIRST_LAUNCHER + number),
         request=ComponentRequest(processors=processors, executable="launcher"),
         cluster=cluster,
-        pilot=SweepPilot(owner=Owner(OwnerKind.SWEEP, 7), claimed_at=Instant(AT), stop_reason=going),
+        launcher=LauncherFields(owner=Owner(OwnerKind.SWEEP, 7), claimed_at=Instant(AT), stop_reason=going),
         **{"state": AttemptState.RUNNING, "allocated_at": Instant(AT), **fields},
     )
 
 
-DOING = {pilot_id(FIRST_PILOT + number): running for number, running in ((1, 4), (2, 3))}
+DOING = {launcher_id(FIRST_LAUNCHER + number): running for number, running in ((1, 4), (2, 3))}
 WAITING: dict[str, Any] = {"state": AttemptState.QUEUED, "allocated_at": None}
 LAUNCHERS = [
     launcher(1, "alpha"),

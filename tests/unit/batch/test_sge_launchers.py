@@ -18,7 +18,7 @@ from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.messages.koalad import ClusterConfig
 
 from koalapy.doctor.examiner import launcher_environment_message
-from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 
 # `every`, `total`: the answers to the commands of these names; `offered`, `taken`: by environment. All of them are
 # like `smp` but for: `threads` controls slaves, `closed` lets others in only, `rigged` has something run before each
@@ -201,29 +201,29 @@ def test_launchers_go_where_they_are_best_and_others_where_the_grid_file_names(t
     cluster = Cluster(tmp_path, qmaster)
     assert cluster.environment(tag(7)) == "mpi"
     assert qmaster.asked == []
-    assert [cluster.environment(tag(FIRST_PILOT, attempt)) for attempt in (1, 2)] == ["smp", "smp"]
+    assert [cluster.environment(tag(FIRST_LAUNCHER, attempt)) for attempt in (1, 2)] == ["smp", "smp"]
     assert qmaster.asked.count("qconf") == 1
 
 
 def test_a_named_parallel_environment_is_used_without_a_query(tmp_path: Path) -> None:
     qmaster = Qmaster()
-    assert Cluster(tmp_path, qmaster, named="mpi").environment(tag(FIRST_PILOT)) == "mpi"
+    assert Cluster(tmp_path, qmaster, named="mpi").environment(tag(FIRST_LAUNCHER)) == "mpi"
     assert qmaster.asked == []
 
 
 def test_a_parallel_environment_that_refuses_a_launcher_gets_no_more_of_them(tmp_path: Path) -> None:
     """Another's refusal has no consequence, nor has a submit that was ended before it began."""
     cluster = Cluster(tmp_path, Qmaster())
-    assert cluster.environment(tag(FIRST_PILOT)) == "smp"
-    assert cluster.environment(tag(FIRST_PILOT, 4)) == "smp"
+    assert cluster.environment(tag(FIRST_LAUNCHER)) == "smp"
+    assert cluster.environment(tag(FIRST_LAUNCHER, 4)) == "smp"
     ended = Handle()
     ended.end()
-    assert (cluster.submit(tag(FIRST_PILOT, 4), ended).error or {})["code"] == "submit_ended"
+    assert (cluster.submit(tag(FIRST_LAUNCHER, 4), ended).error or {})["code"] == "submit_ended"
     assert cluster.environment(tag(7)) == "mpi"
     assert (cluster.submit(tag(7)).error or {})["code"] == "too_large_a_request"
-    assert cluster.environment(tag(FIRST_PILOT, 2)) == "smp"
-    assert (cluster.submit(tag(FIRST_PILOT)).error or {})["code"] == "too_large_a_request"
-    assert cluster.environment(tag(FIRST_PILOT, 3)) == "mpi"
+    assert cluster.environment(tag(FIRST_LAUNCHER, 2)) == "smp"
+    assert (cluster.submit(tag(FIRST_LAUNCHER)).error or {})["code"] == "too_large_a_request"
+    assert cluster.environment(tag(FIRST_LAUNCHER, 3)) == "mpi"
 
 
 def test_a_qmaster_that_does_not_answer_is_asked_again_later_and_one_that_cannot_be_read_is_not() -> None:

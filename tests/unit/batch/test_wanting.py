@@ -5,7 +5,7 @@ import random
 from koalapy_adapters.batch.text import is_launcher
 from koalapy_adapters.batch.waiting_demand import WaitingJob, wanted, whole_nodes
 
-from koalapy.model.identity import FIRST_PILOT, MAX_JOBS, PILOTS_END, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER, LAUNCHERS_END, MAX_JOBS, AttemptId, InstanceId, JobId, tag_of
 
 FOURS = [4] * 8
 
@@ -49,6 +49,6 @@ def test_launchers_are_known_by_their_tags() -> None:
     def named(job: int) -> str:
         return tag_of(InstanceId("aaaaa"), AttemptId(JobId(job), 0, 1))
 
-    jobs = [1, FIRST_PILOT - 1, FIRST_PILOT, PILOTS_END - 1, PILOTS_END, MAX_JOBS - 1]
+    jobs = [1, FIRST_LAUNCHER - 1, FIRST_LAUNCHER, LAUNCHERS_END - 1, LAUNCHERS_END, MAX_JOBS - 1]
     assert [is_launcher(named(job)) for job in jobs] == [False, False, True, True, False, False]
     assert not is_launcher("g" * 15)

@@ -19,7 +19,7 @@ from koalapy.model.attempt import OwnerKind
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.events import Event
 from koalapy.model.facts import Fact
-from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.intervals import NONE
 from koalapy.model.lease import Origin
 from koalapy.model.neighbour import Relation
@@ -141,7 +141,7 @@ def of_kind(kind: type, play: Play, attempt: AttemptId) -> Any:
         events.ClusterJoined: {"settings": ClusterSettings(name="delta", batch="slurm")},
         events.ClusterChanged: {"settings": ClusterSettings(name="alpha", batch="slurm", exclusive=True)},
         events.ClusterLeft: {"name": "alpha"},
-        events.ParametersEnded: {"attempt": AttemptId(JobId(FIRST_PILOT), 0, 1)},  # no Launcher of another sweep
+        events.ParametersEnded: {"attempt": AttemptId(JobId(FIRST_LAUNCHER), 0, 1)},  # no Launcher of another sweep
     }
     fields = inspect.signature(kind).parameters
     needed = [name for name, field in fields.items() if field.default is inspect.Parameter.empty or name == "cluster"]

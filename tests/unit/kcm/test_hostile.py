@@ -27,9 +27,9 @@ from koalapy_adapters.messages import details, koalad
 from koalapy_adapters.messages import fields as fields_messages
 from koalapy_adapters.messages import kcm as wire_kcm
 
-from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 
-LAUNCHER = str(tag_of(InstanceId("abcde"), AttemptId(JobId(FIRST_PILOT + 1), 0, 1)))
+LAUNCHER = str(tag_of(InstanceId("abcde"), AttemptId(JobId(FIRST_LAUNCHER + 1), 0, 1)))
 SWEEP = 9
 ROW = [1, 0, "exited", "n1", 0, T0, T0, 0, 0, 0, 0]
 REPORT = {**report("ended", ending="exited", exit_status=0, at_barrier_at=T0), "error": None}

@@ -8,7 +8,7 @@ from koalapy_adapters.kcm.shared_directory.attempt_dirs import Directories
 from koalapy_adapters.kcm.state import actions as do
 from koalapy_adapters.messages.koalad import ClusterConfig
 
-from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 
 INSTANCE = InstanceId("aaaaa")
 
@@ -21,6 +21,6 @@ def made(tmp_path: Path, job: int, **cluster: str) -> BatchJob:
 
 
 def test_launchers_may_have_a_parallel_environment_of_their_own(tmp_path: Path) -> None:
-    assert made(tmp_path, FIRST_PILOT).parallel_environment == "mpi"
-    assert made(tmp_path, FIRST_PILOT, launchers_environment="loose").parallel_environment == "loose"
+    assert made(tmp_path, FIRST_LAUNCHER).parallel_environment == "mpi"
+    assert made(tmp_path, FIRST_LAUNCHER, launchers_environment="loose").parallel_environment == "loose"
     assert made(tmp_path, 1, launchers_environment="loose").parallel_environment == "mpi"

@@ -25,7 +25,7 @@ from koalapy_adapters.kcm.state.attempt import LOOKS
 from koalapy_adapters.messages.kcm import BatchStatus, CleanedUp, Done, Measured, PutKey, Refused, Report
 from koalapy_adapters.messages.koalad import Acknowledge, Cancel, Forget, Release, WatchCluster
 
-from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 
 
 class TestWrapper:
@@ -268,7 +268,7 @@ class TestPace:
 
     def test_while_launchers_hold_nodes_polls_are_made_at_the_floor(self) -> None:
         """Local jobs may want those nodes, and only a poll shows them."""
-        launcher = tag_of(InstanceId("aaaaa"), AttemptId(JobId(FIRST_PILOT), 0, 1))
+        launcher = tag_of(InstanceId("aaaaa"), AttemptId(JobId(FIRST_LAUNCHER), 0, 1))
         kcm = machine([launcher, "41"], floor=2.0)
         kcm.start(T0)
         seen = JobStatus("41", launcher, RUNNING)
@@ -283,7 +283,7 @@ class TestPace:
 
     def test_while_launchers_hold_nodes_the_servers_share_of_the_cost_counts_too(self) -> None:
         """Only some calls run all commands; the budget that the cheaper calls leave helps to pay for them."""
-        launcher = tag_of(InstanceId("aaaaa"), AttemptId(JobId(FIRST_PILOT), 0, 1))
+        launcher = tag_of(InstanceId("aaaaa"), AttemptId(JobId(FIRST_LAUNCHER), 0, 1))
         kcm = machine([launcher, "41"], floor=2.0)
         kcm.start(T0)
         capacity = Capacity(4, 0, 4, 0, 0, [launcher], [], [], {"41": JobStatus("41", launcher, RUNNING)})

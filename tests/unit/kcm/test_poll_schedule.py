@@ -22,11 +22,11 @@ from koalapy_adapters.kcm.state.poll_schedule import (
 )
 from koalapy_adapters.messages.koalad import Acknowledge, Submit
 
-from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 
 POLL = 10
 QUIET: list[str] = []
-LAUNCHER = tag_of(InstanceId("aaaaa"), AttemptId(JobId(FIRST_PILOT), 0, 1))
+LAUNCHER = tag_of(InstanceId("aaaaa"), AttemptId(JobId(FIRST_LAUNCHER), 0, 1))
 Seen = Callable[[int], list[str] | None]
 
 

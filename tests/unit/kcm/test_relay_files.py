@@ -15,10 +15,10 @@ from koalapy_adapters.messages.kcm import Done, ParametersEnded, PutKey, Submitt
 from koalapy_adapters.messages.koalad import Cancel, FeedSweep, Forget, Release, Submit
 from koalapy_adapters.messages.relay import RELAY_PROTOCOL, RelayHello, RelayProof
 
-from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 
 INSTANCE, TAGS = far.INSTANCE, far.TAGS
-LAUNCHER = str(tag_of(InstanceId(INSTANCE), AttemptId(JobId(FIRST_PILOT), 0, 1)))
+LAUNCHER = str(tag_of(InstanceId(INSTANCE), AttemptId(JobId(FIRST_LAUNCHER), 0, 1)))
 SWEEP = 7
 SPACE = {"axes": [{"count": 9, "sources": [{"names": ["x"], "loop": ["1", "9", "1"]}]}]}
 

@@ -43,10 +43,10 @@ from koalapy_adapters.messages.launcher import (
 )
 from koalapy_adapters.messages.relay import ToLauncher
 
-from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 
 SWEEP = 9
-FIRST, SECOND_ONE = (str(tag_of(InstanceId("abcde"), AttemptId(JobId(FIRST_PILOT + n), 0, 1))) for n in (1, 2))
+FIRST, SECOND_ONE = (str(tag_of(InstanceId("abcde"), AttemptId(JobId(FIRST_LAUNCHER + n), 0, 1))) for n in (1, 2))
 
 
 def row(number: int, at: int = T0) -> list[Any]:

@@ -15,13 +15,13 @@ from koalapy.model.events import (
     ParametersReturned,
     ParametersWanted,
 )
-from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.intervals import Intervals
 from koalapy.model.parameters import ParameterResult
 from koalapy.model.units import SECOND, Instant
 
 OURS, THEIRS = InstanceId("abcde"), InstanceId("zzzzz")
-LAUNCHER = AttemptId(JobId(FIRST_PILOT + 3), 0, 1)
+LAUNCHER = AttemptId(JobId(FIRST_LAUNCHER + 3), 0, 1)
 TAG, FOREIGN = str(tag_of(OURS, LAUNCHER)), str(tag_of(THEIRS, LAUNCHER))
 NOW = Instant(1_000 * SECOND)
 AHEAD = 40 * SECOND  # the KCM's clock

@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koalapy.model.identity import (
-    FIRST_PILOT,
+    FIRST_LAUNCHER,
+    LAUNCHERS_END,
     MAX_ATTEMPTS,
     MAX_COMPONENTS,
     MAX_JOBS,
-    PILOTS_END,
     AttemptId,
     JobId,
     Tag,
     attempt_of,
     instance_id,
     is_tag,
-    pilot_id,
-    pilot_named,
+    launcher_id,
+    launcher_named,
     tag_of,
 )
 from koalapy.model.units import Duration, Instant, format_duration, format_instant, parse_duration, parse_instant
@@ -61,14 +61,14 @@ def test_other_names_are_no_tags(name: str) -> None:
 
 def test_an_attempt_is_written_as_people_write_it() -> None:
     assert str(AttemptId(JobId(7), 0, 2)) == "7.0.2"
-    assert str(AttemptId(JobId(FIRST_PILOT + 11), 0, 1)) == "p12"
+    assert str(AttemptId(JobId(FIRST_LAUNCHER + 11), 0, 1)) == "p12"
 
 
 def test_a_pilot_is_found_by_its_name() -> None:
-    for each in (FIRST_PILOT, FIRST_PILOT + 11, PILOTS_END - 1):
-        assert pilot_named(str(pilot_id(each))) == pilot_id(each)
-    for wrong in ("p0", "p", "12", "p01", "q3", "p-1", "p٣", f"p{PILOTS_END - FIRST_PILOT + 1}"):
-        assert pilot_named(wrong) is None
+    for each in (FIRST_LAUNCHER, FIRST_LAUNCHER + 11, LAUNCHERS_END - 1):
+        assert launcher_named(str(launcher_id(each))) == launcher_id(each)
+    for wrong in ("p0", "p", "12", "p01", "q3", "p-1", "p٣", f"p{LAUNCHERS_END - FIRST_LAUNCHER + 1}"):
+        assert launcher_named(wrong) is None
 
 
 @given(st.integers(0, 4_000_000_000_000_000))

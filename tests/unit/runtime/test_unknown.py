@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from koalapy_adapters.messages import kcm, koalad
 
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
+from koalapy.model.attempt import Attempt, LauncherFields, Owner, OwnerKind
 from koalapy.model.change import Change
 from koalapy.model.errors import RequestError, TransientError
-from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, Tag, pilot_id, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, Tag, launcher_id, tag_of
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
-from koalapy.runtime.unknown import Survey, UnknownTag, UnknownTags, by_store, jobs_and_pilots, known, without_twins
+from koalapy.runtime.unknown import Survey, UnknownTag, UnknownTags, by_store, jobs_and_launchers, known, without_twins
 from koalapy.store.memory import MemoryStore
 
 OWN, OTHER = InstanceId("abcde"), InstanceId("zzzzz")
@@ -226,9 +226,9 @@ def test_a_tag_of_a_restored_store_belongs_to_it(grid: Grid) -> None:
 
 
 def test_a_pilot_of_this_store_is_known_by_its_tag() -> None:
-    store, fields = MemoryStore(), SweepPilot(owner=Owner(OwnerKind.SWEEP, 1), claimed_at=Instant(1))
+    store, fields = MemoryStore(), LauncherFields(owner=Owner(OwnerKind.SWEEP, 1), claimed_at=Instant(1))
     request = ComponentRequest(processors=1, executable="./program")
-    pilot = Attempt(id=pilot_id(FIRST_PILOT), cluster="vu", request=request, pilot=fields)
+    pilot = Attempt(id=launcher_id(FIRST_LAUNCHER), cluster="vu", request=request, launcher=fields)
     store.commit(Change(attempts=(pilot,)))
-    other = pilot_id(FIRST_PILOT + 1)
-    assert known(jobs_and_pilots(store, [pilot.id.job, other.job]), [pilot.id, other]) == {pilot.id}
+    other = launcher_id(FIRST_LAUNCHER + 1)
+    assert known(jobs_and_launchers(store, [pilot.id.job, other.job]), [pilot.id, other]) == {pilot.id}

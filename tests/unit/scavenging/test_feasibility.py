@@ -12,7 +12,7 @@ from koalapy.model.events import ClusterMeasured
 from koalapy.model.identity import JobId
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.sweep_order import IN_ORDER, SweepOrder
-from koalapy.scavenging.pilots import START_TIMEOUT
+from koalapy.scavenging.launchers import START_TIMEOUT
 
 CLUSTERS = {"alpha": 16, "beta": 16}
 

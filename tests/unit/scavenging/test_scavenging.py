@@ -31,7 +31,7 @@ from koalapy.model.events import (
     StoreRestored,
     SubmissionFailed,
 )
-from koalapy.model.identity import FIRST_PILOT, JobId, pilot_id
+from koalapy.model.identity import FIRST_LAUNCHER, JobId, launcher_id
 from koalapy.model.intervals import Intervals
 from koalapy.model.learned import Hour, Past
 from koalapy.model.settings import LAUNCHER_WALLTIME
@@ -41,7 +41,7 @@ from koalapy.policies.fairshare import EQUIPARTITION_ALL
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.shares import FairShare
 from koalapy.policies.sweep_order import IN_ORDER, SweepOrder
-from koalapy.scavenging.pilots import LEFT_OUT, START_TIMEOUT
+from koalapy.scavenging.launchers import LEFT_OUT, START_TIMEOUT
 from koalapy.scavenging.prediction import SETTLED
 
 ONE = {"alpha": 16}
@@ -91,7 +91,7 @@ def test_a_sweep_grows_on_every_idle_node() -> None:
     submits = [each for each in play.pending if isinstance(each, SubmitAttempt)]
     assert all(each.lowest and each.launcher and each.launcher.slots == NODE for each in submits)
     assert {each.request.processors for each in submits} == {NODE}
-    assert min(each.attempt.job for each in submits) == FIRST_PILOT
+    assert min(each.attempt.job for each in submits) == FIRST_LAUNCHER
     grown = next(each for each in play.history if each.kind == "sweep_grown")
     assert grown.details == {"cluster": "alpha", "nodes": 8}
 
@@ -594,7 +594,7 @@ def test_a_launcher_that_does_not_start_is_withdrawn_and_tried_again_later() -> 
         assert play.holds(sweep) == waiting
         play.apply(after=SECOND)
         assert play.holds(sweep) == {}
-        assert all(each.pilot and each.pilot.stop_reason == "withdrawn" for each in play.launchers(sweep))
+        assert all(each.launcher and each.launcher.stop_reason == "withdrawn" for each in play.launchers(sweep))
         play.go()
         since = play.now
         play.measure()
@@ -618,7 +618,7 @@ def test_the_start_time_out_of_a_launcher_counts_from_the_end_of_its_staging() -
     assert len(play.staying(sweep)) == 4
     play.apply(after=SECOND)
     assert play.holds(sweep) == {}
-    assert all(each.pilot and each.pilot.stop_reason == "withdrawn" for each in play.launchers(sweep))
+    assert all(each.launcher and each.launcher.stop_reason == "withdrawn" for each in play.launchers(sweep))
 
 
 def test_a_launcher_whose_files_never_arrive_is_withdrawn_at_the_claim_time_out() -> None:
@@ -642,7 +642,7 @@ def test_a_lost_launcher_is_replaced_at_once_and_a_cluster_that_fails_repeatedly
         play.apply()
     assert play.holds(sweep) == {"beta": 1}
     lost = [line.details for line in play.history if line.kind == "launcher_lost"]
-    advice = f"`koala show {pilot_id(lost[0]['launcher'])}` shows its history."
+    advice = f"`koala show {launcher_id(lost[0]['launcher'])}` shows its history."
     assert [len(lost), lost[0]["message"]] == [3, f"It was killed: exit status 137. {advice}"]
     assert play.kinds.count("cluster_excluded") == 1
     assert play.record(sweep).excluded[0][0] == "alpha"
@@ -737,7 +737,7 @@ def test_launchers_that_fail_everywhere_fail_the_sweep_with_their_reason() -> No
         play.go()
         play.measure()
     reason, last = play.record(sweep).reason, launcher.id
-    expected = f"alpha: Pilot {last} ended with exit status 70. "
+    expected = f"alpha: Launcher {last} ended with exit status 70. "
     expected += f"Look at its standard error with `koala logs {last} -e`."
     assert str(reason) == expected
 
@@ -878,7 +878,7 @@ def test_a_restored_store_replaces_its_launchers_by_new_ones_with_higher_numbers
     play.want(sweep, "alpha", 8)
     before = max(play.pilots).job
     play.apply(StoreRestored(epoch=9, last_number=900))
-    assert {job.pilot.stop_reason for job in play.launchers(sweep) if job.pilot} == {"no_longer_needed"}
+    assert {job.launcher.stop_reason for job in play.launchers(sweep) if job.launcher} == {"no_longer_needed"}
     play.go()
     play.measure()
     assert play.holds(sweep) == {"alpha": 4}

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
+from koalapy.model.attempt import Attempt, LauncherFields, Owner, OwnerKind
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.errors import RequestError
 from koalapy.model.history import History
-from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId, launcher_id
 from koalapy.model.job import Counters, Job
 from koalapy.model.parameters import ParameterResult, ResultBatch
 from koalapy.model.request import ComponentRequest, Request
@@ -560,14 +560,16 @@ def test_the_cost_of_finding_prunable_jobs_does_not_grow_with_the_kept_ones(
 
     def found() -> list[int]:
         if launchers:
-            return [each.id.job - FIRST_PILOT for each in store.prunable_pilots(Instant(5), 10, JobId(0), records)]
+            return [
+                each.id.job - FIRST_LAUNCHER for each in store.prunable_launchers(Instant(5), 10, JobId(0), records)
+            ]
         return [job.id for job in store.prunable(Instant(5), 10, JobId(0), records)]
 
     def pilot(number: int, sweep: int) -> Attempt:
-        fields = SweepPilot(owner=Owner(OwnerKind.SWEEP, sweep), claimed_at=Instant(1))
+        fields = LauncherFields(owner=Owner(OwnerKind.SWEEP, sweep), claimed_at=Instant(1))
         return Attempt(
-            id=pilot_id(FIRST_PILOT + number), cluster="vu", request=request.components[0],
-            state=AttemptState.CLEANED_UP, ending=Ending.DONE, pilot=fields,
+            id=launcher_id(FIRST_LAUNCHER + number), cluster="vu", request=request.components[0],
+            state=AttemptState.CLEANED_UP, ending=Ending.DONE, launcher=fields,
         )  # fmt: skip
 
     store = open_store("sqlite", directory)

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
+from koalapy.model.attempt import Attempt, LauncherFields, Owner, OwnerKind
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.commands import ForgetAttempt
 from koalapy.model.history import History
@@ -61,7 +61,7 @@ CHANGES = st.builds(
             batch_id=st.just("1"),
             detached_at=st.sampled_from([None, 3]),
             superseded=st.booleans(),
-            pilot=st.none() | st.builds(SweepPilot, owner=OWNERS, claimed_at=st.just(Instant(1))),
+            pilot=st.none() | st.builds(LauncherFields, owner=OWNERS, claimed_at=st.just(Instant(1))),
         ),
         max_size=3,
     ).map(tuple),
@@ -118,10 +118,10 @@ def _answers(store: Store) -> list[object]:
         store.pending_cancels(),
         [store.history(job_id) for job_id in ids],
         [[batch for _, batch in store.results(job_id)] for job_id in ids],
-        [store.pilots_of(job_id) for job_id in ids],
-        [store.pilot(AttemptId(job_id, 0, 1)) for job_id in ids],
+        [store.launchers_of(job_id) for job_id in ids],
+        [store.launcher(AttemptId(job_id, 0, 1)) for job_id in ids],
         [store.prunable(Instant(9), 9, JobId(0), records) for records in (True, False)],
-        [store.prunable_pilots(Instant(9), 9, JobId(0), records) for records in (True, False)],
+        [store.prunable_launchers(Instant(9), 9, JobId(0), records) for records in (True, False)],
         [store.id_of_key("mona", key) for key in ("a", "b", "")],
         store.next_number,
     ]

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from koalapy.engine import Engine
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
+from koalapy.model.attempt import Attempt, LauncherFields, Owner, OwnerKind
 from koalapy.model.change import Change, OutboxEntry
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import CancelAttempt, Command, ForgetAttempt
 from koalapy.model.errors import RequestError
 from koalapy.model.events import AttemptCleanedUp
 from koalapy.model.history import History
-from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId, tag_of
 from koalapy.model.job import Counters, Job
 from koalapy.model.learned import NOTHING, Learned, Past
 from koalapy.model.parameters import Axis, ParameterResult, ResultBatch, Source, Space
@@ -72,8 +72,8 @@ def a_pending_cancel(job: int) -> Attempt:
 
 
 def a_pilot() -> Attempt:
-    fields = SweepPilot(owner=Owner(OwnerKind.SWEEP, 4), claimed_at=Instant(4))
-    return Attempt(id=attempt(FIRST_PILOT), cluster="vu", request=WISH, pilot=fields)
+    fields = LauncherFields(owner=Owner(OwnerKind.SWEEP, 4), claimed_at=Instant(4))
+    return Attempt(id=attempt(FIRST_LAUNCHER), cluster="vu", request=WISH, launcher=fields)
 
 
 def a_command(number: int, job: int) -> OutboxEntry:
@@ -105,11 +105,11 @@ def open_it(tmp_path: Path) -> Callable[[], SqlStore]:
             sweeps=(sweep,),
             attempts=(*present, a_pilot(), a_pending_cancel(1), a_pending_cancel(2), a_pending_cancel(9)),
             sent=tuple(a_command(number, number) for number in (1, 2, 3)),
-            counters=Counters(next_job=6, next_pilot=FIRST_PILOT + 1),
+            counters=Counters(next_job=6, next_launcher=FIRST_LAUNCHER + 1),
             history=tuple(
                 History(job=JobId(1), at=Instant(at), kind="work_submitted", details={"n": at}) for at in (1, 2)
             ),
-            results=tuple(ResultBatch(JobId(4), "vu", attempt(FIRST_PILOT), (row,)) for row in rows),
+            results=tuple(ResultBatch(JobId(4), "vu", attempt(FIRST_LAUNCHER), (row,)) for row in rows),
             learned=Learned((Past("vu", 5),)),
         )
     )
@@ -244,7 +244,7 @@ def test_pilots_are_set_aside_with_their_sweep(open_it: Callable[[], SqlStore], 
     assert found.unreadable == (4,)
     store.repair(partial(unreadable.drop, name="sweep/4"))
     assert store.repair(unreadable.survey) == []
-    assert (store.sweeps(ids=[JobId(4)]), store.pilots_of(JobId(4))) == ([], [])
+    assert (store.sweeps(ids=[JobId(4)]), store.launchers_of(JobId(4))) == ([], [])
     assert list(store.results(JobId(4))) == []
     store.close()
 

@@ -6,7 +6,7 @@ import pytest
 
 from koalapy.cli.clean import attempt_in_words
 from koalapy.model.history import History, HistoryKind
-from koalapy.model.identity import FIRST_PILOT, JobId
+from koalapy.model.identity import FIRST_LAUNCHER, JobId
 from koalapy.model.job import Outcome
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import Instant
@@ -126,9 +126,9 @@ def test_a_kind_of_a_newer_koalapy_is_shown_by_its_name_and_details() -> None:
 
 
 def test_a_pilot_is_shown_by_its_own_number() -> None:
-    line = History(job=JobId(FIRST_PILOT + 8), at=AT, kind="attempt_running", details=ATTEMPT)
-    assert sentence(line) == "Pilot p9 on delft runs."
-    assert attempt_in_words("p9") == "pilot p9"
+    line = History(job=JobId(FIRST_LAUNCHER + 8), at=AT, kind="attempt_running", details=ATTEMPT)
+    assert sentence(line) == "Launcher p9 on delft runs."
+    assert attempt_in_words("p9") == "Launcher p9"
     assert attempt_in_words("7.0.1") == "attempt 7.0.1"
 
 

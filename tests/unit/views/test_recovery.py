@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from koalapy.driver.driver import host_slept
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
+from koalapy.model.attempt import Attempt, LauncherFields, Owner, OwnerKind
 from koalapy.model.change import Change, EpochJump, OutboxEntry, Snapshot
 from koalapy.model.commands import CancelAttempt, CollectOutput, Command, ForgetAttempt, SubmitAttempt
 from koalapy.model.history import History
-from koalapy.model.identity import FIRST_PILOT, AttemptId, InstanceId, JobId, pilot_id
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, InstanceId, JobId, launcher_id
 from koalapy.model.intervals import Intervals
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
@@ -123,13 +123,13 @@ def test_sweeps_and_their_pilots_have_a_line_of_their_own() -> None:
         id=JobId(1), owner="me", request=job(1, JobState.RUNNING).request, state=JobState.RUNNING, position=1,
         submitted_at=NOW, count=100, done=Intervals(((1, 30),)),
     )  # fmt: skip
-    fields = SweepPilot(owner=Owner(OwnerKind.SWEEP, sweep.id), claimed_at=NOW)
+    fields = LauncherFields(owner=Owner(OwnerKind.SWEEP, sweep.id), claimed_at=NOW)
     (running,) = job(3, JobState.RUNNING, AttemptState.RUNNING).live
-    pilot = replace(running, id=pilot_id(FIRST_PILOT), pilot=fields)
+    pilot = replace(running, id=launcher_id(FIRST_LAUNCHER), launcher=fields)
     made = recovery(job(2, JobState.WAITING), sweeps=(sweep,), launchers=(pilot,)).recovered
     assert [line["text"] for line in made["lines"]] == [
         "Jobs that were not final: 1 waiting, 1 running.",
-        "Sweeps: 1, 30 of 100 parameters done, with 1 pilot.",
+        "Sweeps: 1, 30 of 100 parameters done, with 1 Launcher.",
     ]
     found = {state: count for state, count in made["jobs"].items() if count}
     assert (found, made["attempts"]) == ({"waiting": 1, "running": 1}, 1)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
+from koalapy.model.attempt import Attempt, LauncherFields, Owner, OwnerKind
 from koalapy.model.change import Change
-from koalapy.model.identity import FIRST_PILOT, AttemptId, JobId, pilot_id
+from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId, launcher_id
 from koalapy.model.job import Job, Outcome
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
@@ -25,7 +25,7 @@ from koalapy.model.usage import (
     accounted,
     by_days,
     sums,
-    usage_of_pilot,
+    usage_of_launcher,
     usage_of_try,
     usage_until,
 )
@@ -94,10 +94,10 @@ def test_a_batch_job_that_never_started_uses_nothing() -> None:
 
 def test_all_of_a_pilot_is_scavenged_and_charged_to_its_sweep() -> None:
     sweep = a_sweep()
-    (entry,) = usage_of_pilot(a_pilot(**FULL), sweep)
+    (entry,) = usage_of_launcher(a_pilot(**FULL), sweep)
     assert (entry.charged, entry.owner, entry.name) == (7, "mona", "poisson")
     assert sums([entry], By.DAY)[("2030-03-17",)].scavenged == 360 * SECOND
-    assert usage_of_pilot(a_pilot(ended_at=at(5)), sweep) == ()
+    assert usage_of_launcher(a_pilot(ended_at=at(5)), sweep) == ()
 
 
 def test_a_pilot_that_goes_on_counts_until_now() -> None:
@@ -117,8 +117,8 @@ def a_pilot(**fields: Any) -> Attempt:
     (attempt, _) = job_with_attempt().attempts
     assert attempt is not None
     fields = {"state": AttemptState.RUNNING} | fields
-    pilot = SweepPilot(owner=Owner(OwnerKind.SWEEP, 7), claimed_at=T)
-    return replace(attempt, id=pilot_id(FIRST_PILOT), pilot=pilot, **fields)
+    pilot = LauncherFields(owner=Owner(OwnerKind.SWEEP, 7), claimed_at=T)
+    return replace(attempt, id=launcher_id(FIRST_LAUNCHER), launcher=pilot, **fields)
 
 
 def test_a_running_attempt_counts_until_now() -> None:

@@ -1,14 +1,14 @@
-"""Pilots of sweeps: their claims, starts, suspensions and stops, and the consequences of their ends."""
+"""Launchers of sweeps: their claims, starts, suspensions and stops, and the consequences of their ends."""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from koalapy.attempts import pilots
+from koalapy.attempts import launchers
 from koalapy.attempts.directories import cluster_around
 from koalapy.attempts.submission import submit
 from koalapy.core.core import Core
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot, pilot_of
+from koalapy.model.attempt import Attempt, LauncherFields, Owner, OwnerKind, fields_of
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import LauncherWork
 from koalapy.model.errors import Reason
@@ -21,11 +21,11 @@ from koalapy.model.settings import Scavenging, Settings
 from koalapy.model.states import AttemptState, Ending
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
-from koalapy.model.usage import usage_of_pilot
+from koalapy.model.usage import usage_of_launcher
 from koalapy.scavenging.parameters import living_sweeps, sweep_of
 
-START_TIMEOUT = Duration(30 * SECOND)  # a waiting pilot competes with others' jobs
-_BESIDE = Duration(MINUTE)  # of a pilot's walltime: before its first parameter begins and after its last ends
+START_TIMEOUT = Duration(30 * SECOND)  # a waiting Launcher competes with others' jobs
+_BESIDE = Duration(MINUTE)  # of a Launcher's walltime: before its first parameter begins and after its last ends
 
 STOP_REASONS = {
     "preempted": Reason("preempted", "transient", "Other jobs want its node.", ""),
@@ -38,25 +38,25 @@ STOP_REASONS = {
 
 
 def owner_of(sweep: JobId) -> Owner:
-    """Return the sweep as an owner of pilots."""
+    """Return the sweep as an owner of Launchers."""
     return Owner(OwnerKind.SWEEP, sweep)
 
 
 def staying(found: Iterable[Attempt]) -> list[Attempt]:
-    """Return the pilots that neither have a reason to stop nor are ending."""
-    return [each for each in found if not pilot_of(each).stop_reason and not each.cancelling]
+    """Return the Launchers that neither have a reason to stop nor are ending."""
+    return [each for each in found if not fields_of(each).stop_reason and not each.cancelling]
 
 
 def launch(core: Core, now: Instant, sweep: Sweep, cluster: ClusterSettings, size: int) -> bool:
-    """Claim one pilot on one node of `size` processors. Return False if no id is left for it."""
-    identity = core.records.new_pilot_id()
+    """Claim one Launcher on one node of `size` processors. Return False if no id is left for it."""
+    identity = core.records.new_launcher_id()
     if identity is None:
         return False
-    fields = SweepPilot(owner=owner_of(sweep.id), claimed_at=now)
+    fields = LauncherFields(owner=owner_of(sweep.id), claimed_at=now)
     request = node_request(sweep, cluster, size, core.settings, core.information.walltime_limit(cluster.name))
     around = cluster_around(core, cluster.name)
-    attempt = Attempt(id=identity, cluster=cluster.name, request=request, pilot=fields, around=around)
-    pilot = pilots.claim(core, now, attempt)
+    attempt = Attempt(id=identity, cluster=cluster.name, request=request, launcher=fields, around=around)
+    launcher = launchers.claim(core, now, attempt)
     space = sweep.request.parameters
     assert space is not None
     template = sweep.request.components[0]
@@ -68,17 +68,17 @@ def launch(core: Core, now: Instant, sweep: Sweep, cluster: ClusterSettings, siz
         grace=core.settings.scavenging.grace,
     )
     avoid = tuple(host for name, host in sweep.black_holes if name == cluster.name)
-    submit(core, pilot, sweep.request, lowest=True, avoid=avoid, launcher=work)
+    submit(core, launcher, sweep.request, lowest=True, avoid=avoid, launcher=work)
     return True
 
 
 def node_request(
     sweep: Sweep, cluster: ClusterSettings, size: int, settings: Settings, walltime_limit: Duration | None = None
 ) -> ComponentRequest:
-    """Return the request of a pilot: one whole node.
+    """Return the request of a Launcher: one whole node.
 
     The sweep's component, with its program, is the template. `walltime_limit`: the longest walltime of the cluster's
-    own queue; a pilot asks for no more, unless a parameter needs it.
+    own queue; a Launcher asks for no more, unless a parameter needs it.
     """
     template = sweep.request.components[0]
     request = replace(
@@ -99,7 +99,7 @@ def node_request(
 
 
 def launcher_walltime(template: ComponentRequest, rules: Scavenging) -> Duration:
-    """Return the walltime of a pilot.
+    """Return the walltime of a Launcher.
 
     It is enough for one parameter that uses up its own walltime and grace. Otherwise such a parameter would be begun
     again without end.
@@ -108,7 +108,7 @@ def launcher_walltime(template: ComponentRequest, rules: Scavenging) -> Duration
 
 
 def shortest_walltime(template: ComponentRequest, rules: Scavenging) -> Duration:
-    """Return the walltime of a pilot that is enough for one parameter."""
+    """Return the walltime of a Launcher that is enough for one parameter."""
     return Duration(template.walltime + 2 * rules.grace + _BESIDE)
 
 
@@ -117,33 +117,33 @@ def slots_of(template: ComponentRequest, size: int) -> int:
     return size // max(1, template.processors)
 
 
-def stop_pilot(core: Core, now: Instant, pilot: Attempt, stop_reason: str, force: bool = False) -> None:
-    """Stop a pilot: its running parameters return to the pool, and its results are kept.
+def stop_launcher(core: Core, now: Instant, launcher: Attempt, stop_reason: str, force: bool = False) -> None:
+    """Stop a Launcher: its running parameters return to the pool, and its results are kept.
 
     Nothing happens if it is let go, or if it is ending already and `force` is false.
     """
-    pilots.stop(core, now, pilot, stop_reason, STOP_REASONS[stop_reason], force=force)
+    launchers.stop(core, now, launcher, stop_reason, STOP_REASONS[stop_reason], force=force)
 
 
 def on_store_restored(core: Core, now: Instant, event: StoreRestored) -> None:
-    """Stop all pilots after a restore of the store, since their states are unknown."""
+    """Stop all Launchers after a restore of the store, since their states are unknown."""
     for sweep in living_sweeps(core):
-        for pilot in core.launchers.of(owner_of(sweep.id)):
-            stop_pilot(core, now, pilot, "no_longer_needed")
+        for launcher in core.launchers.of(owner_of(sweep.id)):
+            stop_launcher(core, now, launcher, "no_longer_needed")
 
 
-def starts_until(pilot: Attempt, stage_in: bool, settings: Settings) -> Instant | None:
-    """Return the instant at which the pilot is withdrawn; None once its batch job has started.
+def starts_until(launcher: Attempt, stage_in: bool, settings: Settings) -> Instant | None:
+    """Return the instant at which the Launcher is withdrawn; None once its batch job has started.
 
-    The time-out begins when its batch job is queued and competes with others' jobs. Before that, a pilot with files to
-    stage in may take as long as any claim.
+    The time-out begins when its batch job is queued and competes with others' jobs. Before that, a Launcher with files
+    to stage in may take as long as any claim.
     """
-    if pilot.cancelling or pilot.state.ended or pilot.allocated_at is not None:
+    if launcher.cancelling or launcher.state.ended or launcher.allocated_at is not None:
         return None
-    if pilot.queued_at is not None:
-        return Instant(pilot.queued_at + START_TIMEOUT)
+    if launcher.queued_at is not None:
+        return Instant(launcher.queued_at + START_TIMEOUT)
     patience = max(START_TIMEOUT, settings.claim_timeout) if stage_in else START_TIMEOUT
-    return Instant(pilot_of(pilot).claimed_at + patience)
+    return Instant(fields_of(launcher).claimed_at + patience)
 
 
 MOST_FAILURES = 3  # in a row, of one sweep's Launchers on one cluster
@@ -152,53 +152,53 @@ SHORT_LIFE = Duration(20 * SECOND)  # a Launcher that ends by itself earlier has
 
 
 def on_let_go(core: Core, now: Instant, event: LetGo) -> None:
-    """Charge the sweep for a pilot of which nothing is left, and act on a withdrawal or a failure."""
-    pilot = core.records.launchers[event.attempt]
-    core.sessions.forget_launcher(pilot.id)
+    """Charge the sweep for a Launcher of which nothing is left, and act on a withdrawal or a failure."""
+    launcher = core.records.launchers[event.attempt]
+    core.sessions.forget_launcher(launcher.id)
     sweep = sweep_of(core, JobId(event.owner_id))
     if sweep is None:
         return
-    core.records.use(usage_of_pilot(pilot, sweep))
-    if pilot.allocated_at is not None:
-        spent = max(0, (pilot.ended_at or now) - pilot.allocated_at)
-        core.records.change_sweep(sweep, charged=sweep.charged + spent * pilot.processors)
-    if pilot_of(pilot).stop_reason == "withdrawn" and pilot.cluster in core.information.clusters:
-        core.pauses.begin(now, pilot.cluster)
-    elif (reason := _failure(pilot)) is not None and not _preempted(core.settings, pilot, reason):
-        _failed(core, now, sweep, pilot, reason)
+    core.records.use(usage_of_launcher(launcher, sweep))
+    if launcher.allocated_at is not None:
+        spent = max(0, (launcher.ended_at or now) - launcher.allocated_at)
+        core.records.change_sweep(sweep, charged=sweep.charged + spent * launcher.processors)
+    if fields_of(launcher).stop_reason == "withdrawn" and launcher.cluster in core.information.clusters:
+        core.pauses.begin(now, launcher.cluster)
+    elif (reason := _failure(launcher)) is not None and not _preempted(core.settings, launcher, reason):
+        _failed(core, now, sweep, launcher, reason)
 
 
-def _failure(pilot: Attempt) -> Reason | None:
-    """Return why the pilot failed; None if it was asked to stop, or ended by itself after `SHORT_LIFE`."""
-    reason = pilots.failure_of(pilot)
-    if pilot_of(pilot).stop_reason in STOP_REASONS or (reason is None and pilot.ending is not Ending.DONE):
+def _failure(launcher: Attempt) -> Reason | None:
+    """Return why the Launcher failed; None if it was asked to stop, or ended by itself after `SHORT_LIFE`."""
+    reason = launchers.failure_of(launcher)
+    if fields_of(launcher).stop_reason in STOP_REASONS or (reason is None and launcher.ending is not Ending.DONE):
         return None
     if reason is not None:
         return reason
-    lived = (pilot.ended_at or 0) - (pilot.started_at or pilot.ended_at or 0)
+    lived = (launcher.ended_at or 0) - (launcher.started_at or launcher.ended_at or 0)
     if lived < SHORT_LIFE:
         return Reason("ended_early", "ours", "It ended by itself as soon as it had begun.", "Look at its output.")
     return None
 
 
-def _preempted(settings: Settings, pilot: Attempt, reason: Reason) -> bool:
+def _preempted(settings: Settings, launcher: Attempt, reason: Reason) -> bool:
     """Return whether the end was a preemption by the batch system, which is no failure.
 
-    The batch system took the node for others' jobs, or suspended the pilot so that it used up its walltime.
+    The batch system took the node for others' jobs, or suspended the Launcher so that it used up its walltime.
     """
-    if reason.code == "walltime_exceeded" and pilot_of(pilot).suspended:
+    if reason.code == "walltime_exceeded" and fields_of(launcher).suspended:
         return True
     native = [each.name for each in settings.clusters if each.scavenge.native]
-    return reason.code in _TAKEN and pilot.started_at is not None and pilot.cluster in native
+    return reason.code in _TAKEN and launcher.started_at is not None and launcher.cluster in native
 
 
 _TAKEN = ("killed", "lost", "restarted", "void", "cancelled")
 
 
-def _failed(core: Core, now: Instant, sweep: Sweep, pilot: Attempt, reason: Reason) -> None:
-    cluster = pilot.cluster
-    where = {"cluster": cluster, "component": 0, "attempt": pilot.id.number, "launcher": pilot.id.job}
-    message = _of_pilot(pilot, reason)
+def _failed(core: Core, now: Instant, sweep: Sweep, launcher: Attempt, reason: Reason) -> None:
+    cluster = launcher.cluster
+    where = {"cluster": cluster, "component": 0, "attempt": launcher.id.number, "launcher": launcher.id.job}
+    message = _worded(launcher, reason)
     core.records.note(
         now, sweep.id, HistoryKind.LAUNCHER_LOST, **where, code=reason.code, message=message, output=reason.words
     )
@@ -209,21 +209,21 @@ def _failed(core: Core, now: Instant, sweep: Sweep, pilot: Attempt, reason: Reas
     if failures >= MOST_FAILURES:
         core.sessions.failures.pop((sweep.id, cluster))
         if reason.whose == "request" and reason.code != "walltime_exceeded":  # the next Launcher may end in time
-            core.sessions.refused[sweep.id, cluster] = _of_sweep(pilot, reason)
+            core.sessions.refused[sweep.id, cluster] = _of_sweep(launcher, reason)
         _leave_out(core, now, sweep, cluster, reason.code, message)
 
 
-def _of_pilot(pilot: Attempt, reason: Reason) -> str:
-    """Return the reason's message and advice, worded for a pilot instead of a job with a component."""
-    words = reason.message.removeprefix(f"{pilot.cluster}: ").replace("component 0", "it", 1)
-    advice = f"`koala show {pilot.id}` shows its history." if reason.whose == "transient" else reason.advice
+def _worded(launcher: Attempt, reason: Reason) -> str:
+    """Return the reason's message and advice, worded for a Launcher instead of a job with a component."""
+    words = reason.message.removeprefix(f"{launcher.cluster}: ").replace("component 0", "it", 1)
+    advice = f"`koala show {launcher.id}` shows its history." if reason.whose == "transient" else reason.advice
     return f"{words[:1].upper()}{words[1:]} {advice}".strip()
 
 
-def _of_sweep(pilot: Attempt, reason: Reason) -> Reason:
+def _of_sweep(launcher: Attempt, reason: Reason) -> Reason:
     """Return the reason, worded for the sweep, which does not have this component."""
-    stated = reason.on(pilot.cluster)
-    return replace(stated, message=stated.message.replace("component 0", f"Pilot {pilot.id}", 1))
+    stated = reason.on(launcher.cluster)
+    return replace(stated, message=stated.message.replace("component 0", f"Launcher {launcher.id}", 1))
 
 
 def _leave_out(core: Core, now: Instant, sweep: Sweep, cluster: str, code: str, why: str) -> None:
@@ -237,32 +237,37 @@ def _leave_out(core: Core, now: Instant, sweep: Sweep, cluster: str, code: str, 
     )
 
 
-NOW, BEFORE = "now", "before"  # see SweepPilot
+NOW, BEFORE = "now", "before"  # see LauncherFields
 
 
-def has_turned(pilot: Attempt) -> bool:
-    """Return whether the pilot was suspended or resumed since the sweep's history recorded it.
+def has_turned(launcher: Attempt) -> bool:
+    """Return whether the Launcher was suspended or resumed since the sweep's history recorded it.
 
-    A pilot that is out of reach is neither suspended nor resumed. A pilot that ends while it is suspended is not
+    A Launcher that is out of reach is neither suspended nor resumed. A Launcher that ends while it is suspended is not
     resumed.
     """
-    noted = pilot_of(pilot).suspended == NOW
-    return pilot.state is (AttemptState.RUNNING if noted else AttemptState.SUSPENDED)
+    noted = fields_of(launcher).suspended == NOW
+    return launcher.state is (AttemptState.RUNNING if noted else AttemptState.SUSPENDED)
 
 
 def note_suspensions(core: Core, now: Instant, turned: Iterable[AttemptId]) -> None:
-    """Note suspended and resumed pilots in the histories of their sweeps, one entry for each cluster.
+    """Note suspended and resumed Launchers in the histories of their sweeps, one entry for each cluster.
 
-    `turned`: the pilots that may have been suspended or resumed.
+    `turned`: the Launchers that may have been suspended or resumed.
     """
     counts = Counter[tuple[JobId, str, HistoryKind]]()
     for identity in turned:
-        pilot = core.records.launchers.get(identity)
-        if pilot is None or pilot.let_go or pilot.owner.kind is not OwnerKind.SWEEP or not has_turned(pilot):
+        launcher = core.records.launchers.get(identity)
+        if (
+            launcher is None
+            or launcher.let_go
+            or launcher.owner.kind is not OwnerKind.SWEEP
+            or not has_turned(launcher)
+        ):
             continue
-        stands = pilot.state is AttemptState.SUSPENDED
-        core.records.change_pilot(pilot, suspended=NOW if stands else BEFORE)
+        stands = launcher.state is AttemptState.SUSPENDED
+        core.records.change_launcher(launcher, suspended=NOW if stands else BEFORE)
         kind = HistoryKind.SWEEP_SUSPENDED if stands else HistoryKind.SWEEP_RESUMED
-        counts[JobId(pilot.owner.id), pilot.cluster, kind] += 1
+        counts[JobId(launcher.owner.id), launcher.cluster, kind] += 1
     for (sweep, cluster, kind), nodes in counts.items():
         core.records.note(now, sweep, kind, cluster=cluster, nodes=nodes)

@@ -6,10 +6,10 @@ import pytest
 from engine_play import INSTANCE, SIZES, UNREACHABLE, Play, component, make
 from koalapy_adapters.batch.text import is_launcher
 
-from koalapy.attempts import pilots
+from koalapy.attempts import launchers
 from koalapy.attempts.submission import submit
 from koalapy.engine import Engine
-from koalapy.model.attempt import Attempt, Owner, OwnerKind, SweepPilot
+from koalapy.model.attempt import Attempt, LauncherFields, Owner, OwnerKind
 from koalapy.model.change import Snapshot
 from koalapy.model.cluster import Node
 from koalapy.model.commands import CancelAttempt, ReleaseAttempt, SubmitAttempt
@@ -22,13 +22,13 @@ from koalapy.model.events import (
     SubmissionFailed,
     WrapperReported,
 )
-from koalapy.model.identity import FIRST_PILOT, PILOTS_END, AttemptId, attempt_of, pilot_id, tag_of
+from koalapy.model.identity import FIRST_LAUNCHER, LAUNCHERS_END, AttemptId, attempt_of, launcher_id, tag_of
 from koalapy.model.states import AttemptState, BatchState, JobState, ReportedEnding, WrapperPhase
 from koalapy.model.units import Duration
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
-from koalapy.views.sweep_pilots import as_job
+from koalapy.views.launchers import as_job
 
 OWNER = Owner(OwnerKind.SWEEP, 7)
 REQUEST = make(component(4, cluster="alpha"))
@@ -40,14 +40,14 @@ class Holder:
     def __init__(self) -> None:
         self.play = Play()
         self.core = self.play.engine.core
-        found = self.core.records.new_pilot_id()
+        found = self.core.records.new_launcher_id()
         assert found is not None
         self.id: AttemptId = found
         pilot = Attempt(
             id=found, cluster="alpha", request=REQUEST.components[0],
-            pilot=SweepPilot(owner=OWNER, claimed_at=self.play.now),
+            launcher=LauncherFields(owner=OWNER, claimed_at=self.play.now),
         )  # fmt: skip
-        submit(self.core, pilots.claim(self.core, self.play.now, pilot), REQUEST)
+        submit(self.core, launchers.claim(self.core, self.play.now, pilot), REQUEST)
         (self.submitted,) = self.play.apply()
 
     @property
@@ -75,7 +75,7 @@ class Holder:
         self.play.apply(self.report("running", started_at=self.play.now))
 
     def stop(self, force: bool = False) -> list[object]:
-        pilots.stop(self.core, self.play.now, self.row, "no_longer_needed", UNREACHABLE, force=force)
+        launchers.stop(self.core, self.play.now, self.row, "no_longer_needed", UNREACHABLE, force=force)
         return [*self.play.apply()]
 
 
@@ -93,7 +93,7 @@ def test_it_is_released_alone_from_its_barrier() -> None:
     assert isinstance(release, ReleaseAttempt)
     assert (release.attempt, release.hosts) == (holder.id, ((0, "10.0.0.1", 4),))
     assert holder.row.state is AttemptState.RELEASED
-    assert holder.play.kinds[-1] == "pilot_released"
+    assert holder.play.kinds[-1] == "launcher_released"
 
 
 def test_one_that_does_not_come_to_its_barrier_in_time_is_stopped_and_has_failed() -> None:
@@ -102,7 +102,7 @@ def test_one_that_does_not_come_to_its_barrier_in_time_is_stopped_and_has_failed
     holder.play.apply(holder.seen("running"))
     (cancel,) = holder.play.wake()
     assert isinstance(cancel, CancelAttempt)
-    failure = pilots.failure_of(holder.row)
+    failure = launchers.failure_of(holder.row)
     assert failure is not None
     assert failure.code == "barrier_timeout"
 
@@ -119,7 +119,7 @@ def test_one_that_never_starts_is_refused_and_has_failed() -> None:
         stuck="BadConstraints",
     )
     assert [type(each) for each in holder.play.apply(seen)] == [CancelAttempt]
-    failure = pilots.failure_of(holder.row)
+    failure = launchers.failure_of(holder.row)
     assert failure is not None
     assert failure.code == "BadConstraints"
 
@@ -160,7 +160,7 @@ def test_one_that_is_missing_for_long_is_lost() -> None:
     holder.play.apply(holder.seen("missing"))
     assert holder.row.state is AttemptState.UNKNOWN
     holder.play.wake()
-    failure = pilots.failure_of(holder.row)
+    failure = launchers.failure_of(holder.row)
     assert failure is not None
     assert failure.code == "lost"
 
@@ -188,14 +188,14 @@ def test_an_engine_made_of_a_snapshot_knows_it_and_goes_on() -> None:
     assert holder.core.launchers.of(OWNER) == [holder.row]
     holder.play.apply(holder.report("at_barrier", at_barrier_at=holder.play.now), after=Duration(1))
     assert holder.row.state is AttemptState.RELEASED
-    assert holder.core.records.new_pilot_id() == pilot_id(FIRST_PILOT + 1)
+    assert holder.core.records.new_launcher_id() == launcher_id(FIRST_LAUNCHER + 1)
 
 
 def test_it_is_shown_like_a_job_of_one_component_in_each_part_of_its_life() -> None:
     holder = Holder()
     claimed = as_job(replace(holder.row), "mona", "scan")
     assert (claimed.id, claimed.owner, claimed.request.name, claimed.state) == (
-        FIRST_PILOT, "mona", "scan", JobState.CLAIMING,
+        FIRST_LAUNCHER, "mona", "scan", JobState.CLAIMING,
     )  # fmt: skip
     holder.run()
     assert as_job(holder.row, "mona", "scan").state is JobState.RUNNING
@@ -210,8 +210,8 @@ def test_it_is_shown_like_a_job_of_one_component_in_each_part_of_its_life() -> N
 
 
 def test_batch_systems_show_by_a_letter_that_it_is_a_pilot() -> None:
-    first, last = tag_of(INSTANCE, pilot_id(FIRST_PILOT)), tag_of(INSTANCE, pilot_id(PILOTS_END - 1))
+    first, last = tag_of(INSTANCE, launcher_id(FIRST_LAUNCHER)), tag_of(INSTANCE, launcher_id(LAUNCHERS_END - 1))
     assert (first[6], last[6]) == ("g", "q")
     assert is_launcher(first)
     assert is_launcher(last)
-    assert attempt_of(first) == (INSTANCE, pilot_id(FIRST_PILOT))
+    assert attempt_of(first) == (INSTANCE, launcher_id(FIRST_LAUNCHER))
