@@ -46,9 +46,9 @@ from koalapy.runtime.job_waiters import JobWaiters
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.matchmaking.helper import Matchmaker
 from koalapy.runtime.staging.input_files import look
-from koalapy.runtime.staging.transfers import Transfers
 from koalapy.runtime.streams import Stream
 from koalapy.runtime.sweeps import Sweeps
+from koalapy.runtime.transfers import Transfers
 from koalapy.runtime.unknown import UnknownTags
 from koalapy.store.contract import Store
 from koalapy.views import explanation, matching

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from koalapy.model.commands import CollectOutput
 from koalapy.model.identity import InstanceId
 from koalapy.runtime.collecting.cluster_queues import Steps
+from koalapy.runtime.collecting.download import Download
 from koalapy.runtime.collecting.plan import Item, Listed, check_paths, plan
-from koalapy.runtime.collecting.transfer import Mover
 from koalapy.runtime.collecting.write_output import OutputDirectories, file_errors_translated
 
 
@@ -27,7 +27,7 @@ class Collected:
     lack: str = ""
 
 
-def collect_job(instance: InstanceId, command: CollectOutput, mover: Mover) -> Steps[Collected]:
+def collect_job(instance: InstanceId, command: CollectOutput, download: Download) -> Steps[Collected]:
     """Collect the files of one job in steps, each of which waits for one cluster.
 
     Files that one try has brought are not brought again by the next. Raises KoalaError from a step, a transient one if
@@ -37,21 +37,21 @@ def collect_job(instance: InstanceId, command: CollectOutput, mover: Mover) -> S
     listed: list[Listed] = []
     for cluster, attempt in command.sources:
         yield cluster
-        listed.append((cluster, attempt, mover.listed(cluster, attempt, command.paths)))
+        listed.append((cluster, attempt, download.listed(cluster, attempt, command.paths)))
     found = plan(command, listed)
     files, size = found.files, sum(item.found.size for item in found.files)
-    mover.transfer.begin("receiving", len(files), size)
+    download.transfer.begin("receiving", len(files), size)
     with OutputDirectories(instance) as directories:
         directories.make_directories(found.items)
-        left = _by_cluster(mover.left(directories, files))
+        left = _by_cluster(download.left(directories, files))
         for cluster, items in left.items():
             yield cluster
-            mover.bring_small(directories, items)
+            download.bring_small(directories, items)
         with file_errors_translated():
             os.sync()
         for cluster, items in left.items():
             yield cluster
-            mover.bring_large(directories, items)
+            download.bring_large(directories, items)
         directories.set_modes(found.items)
     return Collected(len(files), size, found.missing, found.notes, _lack(found.missing))
 

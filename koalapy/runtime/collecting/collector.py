@@ -23,10 +23,10 @@ from koalapy.model.parameters import ResultBatch
 from koalapy.model.sweep import Sweep
 from koalapy.runtime.collecting.cluster_queues import ClusterWorkers, Steps
 from koalapy.runtime.collecting.collect import Collected, collect_job
+from koalapy.runtime.collecting.download import Download, Source
 from koalapy.runtime.collecting.sweep_collect import SweepCollection
-from koalapy.runtime.collecting.transfer import Mover, Source
 from koalapy.runtime.collecting.written import StreamCollection, WrittenStore
-from koalapy.runtime.staging.transfers import Transfers
+from koalapy.runtime.transfers import Transfers
 from koalapy.store.contract import StoreError
 
 _LOG = structlog.get_logger()
@@ -34,7 +34,7 @@ _FIRST_S = 0.2
 FORGOTTEN_S = 60.0
 _LOOK_S = 1.0  # between checks whether the files are still wanted
 
-Collect = Callable[[Mover], Steps[Collected]]
+Collect = Callable[[Download], Steps[Collected]]
 
 __all__ = ["Collector", "Source"]
 
@@ -168,13 +168,13 @@ class Collector:
         go_on = self._going_on(lambda: True)
         found: list[StreamCollection] = []
 
-        def collect(mover: Mover) -> Steps[Collected]:
+        def collect(download: Download) -> Steps[Collected]:
             if not found:
                 collection = self._stream_collection(command)
                 if self._has_pending_cancel(command.job):
                     raise TransientError("not_ended", "A batch job of it may still run, and write.", "")
                 found.append(collection)
-            return (yield from found[0].steps(mover))
+            return (yield from found[0].steps(download))
 
         reason = None
         try:
@@ -263,7 +263,7 @@ class Collector:
         final = command.kind is OutputKind.STANDARD_STREAMS  # no job waits for the output of a final job
         transfers = Transfers() if final else self._transfers
         with transfers.open(command.job, None, where, "out", go_on) as transfer:
-            return (yield from collect(Mover(self._links, transfer)))
+            return (yield from collect(Download(self._links, transfer)))
 
 
 class _Fetch:

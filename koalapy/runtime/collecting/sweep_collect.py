@@ -12,13 +12,13 @@ from koalapy.model.parameters import ParameterResult, ResultBatch
 from koalapy.model.request import Request
 from koalapy.runtime.collecting.cluster_queues import Steps
 from koalapy.runtime.collecting.collect import Collected
+from koalapy.runtime.collecting.download import Download
 from koalapy.runtime.collecting.plan import Item
 from koalapy.runtime.collecting.sweep_names import Names, Wanted
 from koalapy.runtime.collecting.sweep_plan import asked, is_wild, plan
 from koalapy.runtime.collecting.sweep_totals import Tally
-from koalapy.runtime.collecting.transfer import Mover
 from koalapy.runtime.collecting.write_output import OutputDirectories, file_errors_translated
-from koalapy.runtime.staging.transfers import batches
+from koalapy.runtime.transfers import batches
 
 _MOST_NAMES = 1 << 17  # bytes of names in one ListFiles
 _MOST_WILD = 100  # patterns in one ListFiles: each searches the whole working directory
@@ -52,14 +52,14 @@ class SweepCollection:
         self._stuck: dict[str, Page] = {}  # by cluster: the page at which the cluster was lost
         self._tally = Tally()
 
-    def steps(self, mover: Mover) -> Steps[Collected]:
+    def steps(self, download: Download) -> Steps[Collected]:
         """Return the steps, each of which waits for one cluster.
 
         Raises KoalaError from a step. The steps bring the files of all other clusters before a transient one for those
         out of reach.
         """
-        self._mover = mover
-        mover.transfer.begin("receiving", 0, 0)
+        self._download = download
+        download.transfer.begin("receiving", 0, 0)
         stuck, self._stuck = self._stuck, {}
         lost = yield from self._lost_of(stuck.values())
         if not stuck or len(lost) < len(stuck):
@@ -74,8 +74,8 @@ class SweepCollection:
         """Bring the files of these pages. Returns the clusters that do not deliver theirs, with the error of each."""
         lost: dict[str, KoalaError] = {}
         for page in found:
-            self._mover.transfer.go_on()
-            self._mover.transfer.parameters(self._settled.count, self._count)
+            self._download.transfer.go_on()
+            self._download.transfer.parameters(self._settled.count, self._count)
             if page.cluster in lost:
                 continue
             yield page.cluster
@@ -127,7 +127,7 @@ class SweepCollection:
             self._bring_some(page, wanted[half:], tally)
 
     def _bring_listed(self, page: Page, wanted: Sequence[Wanted], tally: Tally) -> None:
-        listed = self._mover.listed(page.cluster, page.attempt, [asked(each) for each in wanted])
+        listed = self._download.listed(page.cluster, page.attempt, [asked(each) for each in wanted])
         found = plan(page.cluster, page.attempt, wanted, listed)
         self._bring_items(found.items, found.files, tally)
         for each in found.absent:
@@ -140,12 +140,12 @@ class SweepCollection:
 
     def _bring_items(self, items: Sequence[Item], files: Sequence[Item], tally: Tally) -> None:
         size = sum(item.found.size for item in files)
-        self._mover.transfer.more(len(files), size)
+        self._download.transfer.more(len(files), size)
         with OutputDirectories(self._instance) as directories:
             directories.make_directories(items)
-            left = self._mover.left(directories, files)
-            self._mover.bring_small(directories, left)
-            self._mover.bring_large(directories, left)
+            left = self._download.left(directories, files)
+            self._download.bring_small(directories, left)
+            self._download.bring_large(directories, left)
             directories.set_modes(items)
         tally.files += len(files)
         tally.size += size

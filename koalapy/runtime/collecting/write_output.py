@@ -20,7 +20,7 @@ from koalapy_adapters.trees import DIRECTORY, FILE, native
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import InstanceId, tag_of
 from koalapy.runtime.collecting.plan import Item
-from koalapy.runtime.staging.transfers import megabytes
+from koalapy.runtime.transfers import megabytes
 
 _READ = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -17,7 +17,7 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
 from koalapy.runtime.collecting.cluster_queues import Steps
 from koalapy.runtime.collecting.collect import Collected
-from koalapy.runtime.collecting.transfer import Mover
+from koalapy.runtime.collecting.download import Download
 
 _LOG = structlog.get_logger()
 STREAMS = ("output", "errors")
@@ -129,27 +129,27 @@ class StreamCollection:
         self.size = self.omitted_bytes = 0
         self.notes: list[str] = []
 
-    def steps(self, mover: Mover) -> Steps[Collected]:
+    def steps(self, download: Download) -> Steps[Collected]:
         """Return the steps, each of which waits for one cluster.
 
         They raise KoalaError, a transient one if a cluster is out of reach.
         """
         for cluster, attempt in self._command.sources:
             yield cluster
-            self._bring(mover, cluster, attempt)
+            self._bring(download, cluster, attempt)
         return Collected(len(self._command.sources), self.size, (), tuple(self.notes))
 
-    def _bring(self, mover: Mover, cluster: str, attempt: AttemptId) -> None:
+    def _bring(self, download: Download, cluster: str, attempt: AttemptId) -> None:
         present = self.job.attempt(attempt.component)
         nodes = 0 if present is None else len(present.nodes)
         each = max(2, self._store.most // self.job.request.components[attempt.component].processes(max(1, nodes)))
         for stream in STREAMS:
             if self._store.find(attempt, stream) is None:
-                self._keep(mover, cluster, attempt, stream, each)
+                self._keep(download, cluster, attempt, stream, each)
 
-    def _keep(self, mover: Mover, cluster: str, attempt: AttemptId, stream: str, each: int) -> None:
+    def _keep(self, download: Download, cluster: str, attempt: AttemptId, stream: str, each: int) -> None:
         try:
-            with contextlib.closing(mover.output(cluster, attempt, stream, each)) as pieces:
+            with contextlib.closing(download.output(cluster, attempt, stream, each)) as pieces:
                 size, omitted_bytes = self._store.write(attempt, stream, pieces, max(each, self._store.most))
         except KoalaError as error:
             if error.reason.code != "no_such_attempt":

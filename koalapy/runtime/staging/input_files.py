@@ -10,9 +10,9 @@ from koalapy.model.commands import SubmitAttempt
 from koalapy.model.errors import RequestError
 from koalapy.model.request import Request
 from koalapy.runtime.staging.gather import Entry, gather, size_of
-from koalapy.runtime.staging.transfers import Transfer, Transfers
 from koalapy.runtime.staging.upload import Content, Uploads
 from koalapy.runtime.staging.versions import Version, Versions
+from koalapy.runtime.transfers import Transfer, Transfers
 
 _IN_MESSAGE = 1 << 16  # bytes of a list that a Submit holds itself; a longer one is staged too
 

@@ -19,7 +19,7 @@ from koalapy.model.errors import ClusterError, KoalaError, Reason, TransientErro
 from koalapy.runtime.session.exchange import LOOK_S, RefusedError, stalled, understood
 from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.gather import Entry, opened
-from koalapy.runtime.staging.transfers import Transfer, batches, megabytes
+from koalapy.runtime.transfers import Transfer, batches, megabytes
 
 _AGAIN = ("stage_damaged", "bad_size", "stage_moved", "stage_short")  # errors after which one more try may succeed
 _TRIES = 3

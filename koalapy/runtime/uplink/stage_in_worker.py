@@ -18,8 +18,8 @@ from koalapy.model.events import Event, FilesMoved, FilesStaged
 from koalapy.model.identity import AttemptId
 from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.input_files import InputFiles, Uploaded
-from koalapy.runtime.staging.transfers import Transfer
 from koalapy.runtime.staging.upload import Uploads, is_stalled, lost
+from koalapy.runtime.transfers import Transfer
 
 _LOG = structlog.get_logger()
 _THREADS = 16

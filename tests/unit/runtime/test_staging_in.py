@@ -13,8 +13,8 @@ from koalapy.model.request import ComponentRequest, Request
 from koalapy.runtime.staging import versions as versions_module
 from koalapy.runtime.staging.gather import gather
 from koalapy.runtime.staging.input_files import InputFiles
-from koalapy.runtime.staging.transfers import Transfers
 from koalapy.runtime.staging.versions import Versions
+from koalapy.runtime.transfers import Transfers
 
 
 @pytest.fixture

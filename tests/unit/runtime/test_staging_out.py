@@ -21,10 +21,10 @@ from koalapy.model.commands import CollectOutput
 from koalapy.model.errors import ClusterError, KoalaError, RequestError, TransientError
 from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.runtime.collecting.collect import collect_job
+from koalapy.runtime.collecting.download import Download, _unpacked
 from koalapy.runtime.collecting.plan import Item, Plan, entries, plan
-from koalapy.runtime.collecting.transfer import Mover, _unpacked
 from koalapy.runtime.collecting.write_output import OutputDirectories, Part, Small
-from koalapy.runtime.staging.transfers import Transfer, batches
+from koalapy.runtime.transfers import Transfer, batches
 
 FIRST, SECOND = AttemptId(JobId(7), 0, 1), AttemptId(JobId(7), 1, 2)
 
@@ -426,9 +426,9 @@ class Hostile:
 def test_a_file_longer_than_listed_is_not_written_and_leaves_no_part(tmp_path: Path, size: int) -> None:
     cluster = Hostile(size)
     command = CollectOutput(job=JobId(7), sources=(("vu", FIRST),), paths=("a",), directory=str(tmp_path))
-    mover = Mover({"vu": cluster}, Transfer(JobId(7), None, "", "out", lambda: None))
+    download = Download({"vu": cluster}, Transfer(JobId(7), None, "", "out", lambda: None))
     with pytest.raises(KoalaError):
-        list(collect_job(InstanceId("abcde"), command, mover))
+        list(collect_job(InstanceId("abcde"), command, download))
     assert cluster.sent <= 3 * (size + 2 * 65536), "a try took more than was listed"
     assert os.listdir(tmp_path) == []
     with OutputDirectories(InstanceId("abcde")) as directories, Part(directories, item(tmp_path, "a", 10)) as part:

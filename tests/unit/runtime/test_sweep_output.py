@@ -28,11 +28,11 @@ from koalapy.runtime.collecting import sweep_collect as paging
 from koalapy.runtime.collecting.cluster_queues import Steps
 from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.collector import Collector
+from koalapy.runtime.collecting.download import Download
 from koalapy.runtime.collecting.sweep_collect import SweepCollection
-from koalapy.runtime.collecting.transfer import Mover
 from koalapy.runtime.parameters import open_regular
 from koalapy.runtime.session.exchange import RefusedError
-from koalapy.runtime.staging.transfers import Transfer
+from koalapy.runtime.transfers import Transfer
 from koalapy.store.contract import StoreError
 
 SWEEP = JobId(7)
@@ -125,7 +125,7 @@ class Play:
         self._made = self._made or SweepCollection(
             InstanceId("abcde"), self.command(kind), self.request, lambda: self.batches
         )
-        return run_steps(self._made.steps(Mover(self.clusters, self.transfer)))
+        return run_steps(self._made.steps(Download(self.clusters, self.transfer)))
 
     def command(self, kind: OutputKind) -> CollectOutput:
         request = self.request

@@ -21,9 +21,9 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job, KeptOutput
 from koalapy.model.request import KeepOutput
 from koalapy.model.states import JobState
-from koalapy.runtime.collecting.transfer import Mover
+from koalapy.runtime.collecting.download import Download
 from koalapy.runtime.collecting.written import StreamCollection, WrittenStore
-from koalapy.runtime.staging.transfers import Transfer
+from koalapy.runtime.transfers import Transfer
 
 ATTEMPT = AttemptId(JobId(7), 0, 1)
 HOME = KeepOutput.HOME
@@ -208,12 +208,12 @@ def test_another_try_brings_what_is_left(store: WrittenStore, tmp_path: Path) ->
     for (cluster, attempt), data in zip(command.sources, (b"first\n", b"x" * 5000), strict=True):
         attempt_of(tmp_path / cluster / str(attempt), data, data)
     collection = StreamCollection(store, job, command)
-    mover = Mover(links, Transfer(job.id, None, "", "out", lambda: None))  # type: ignore[arg-type]
+    download = Download(links, Transfer(job.id, None, "", "out", lambda: None))  # type: ignore[arg-type]
     links["beta"].lost = True
     with pytest.raises(TransientError):
-        list(collection.steps(mover))
+        list(collection.steps(download))
     asked, links["beta"].lost = links["alpha"].asked, False
-    list(collection.steps(mover))
+    list(collection.steps(download))
     assert links["alpha"].asked == asked
     (_, first), (_, second) = command.sources
     shown = {}
@@ -230,7 +230,7 @@ def test_a_directory_that_is_not_there_is_reported(store: WrittenStore, tmp_path
     (tmp_path / "alpha").mkdir()
     collection = StreamCollection(store, job, command)
     links: Any = {"alpha": Cluster(tmp_path / "alpha")}
-    list(collection.steps(Mover(links, Transfer(job.id, None, "", "out", lambda: None))))
+    list(collection.steps(Download(links, Transfer(job.id, None, "", "out", lambda: None))))
     assert collection.notes == ["Component 0 has no directory on its cluster."]
 
 

@@ -15,7 +15,7 @@ from koalapy.model.identity import AttemptId
 from koalapy.runtime.collecting.plan import Item, as_count, as_time, entries
 from koalapy.runtime.collecting.write_output import OutputDirectories, Part, Small, file_errors_translated
 from koalapy.runtime.current_grid import no_such_cluster
-from koalapy.runtime.staging.transfers import Transfer, batches
+from koalapy.runtime.transfers import Transfer, batches
 
 _SMALL = 1 << 20
 _BATCH_NAMES, _BATCH_BYTES = 1 << 17, 8 << 20  # bytes of names in one FetchMany, and of what they name
@@ -42,7 +42,7 @@ class Source(Protocol):
     def read_ends(self, attempt: AttemptId, where: str, most: int) -> Iterator[bytes]: ...
 
 
-class Mover:
+class Download:
     """Fetches the files of one transfer. Every method raises KoalaError."""
 
     def __init__(self, links: Mapping[str, Source], transfer: Transfer) -> None:
