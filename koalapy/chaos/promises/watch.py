@@ -1,7 +1,7 @@
 """The observer of a world: it is called with every event, and runs the checkers that it concerns."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from koalapy.chaos.promises import quiescence
 from koalapy.chaos.promises.claims import Choices, Claims
@@ -38,6 +38,7 @@ from koalapy.model.pilot import job_of_pilot
 from koalapy.model.states import PilotState
 from koalapy.model.units import Instant
 from koalapy.store.contract import Store
+from koalapy.world.agenda import Agenda
 from koalapy.world.cluster.cluster import SimCluster
 from koalapy.world.program_log import LogEntry, Try
 from koalapy.world.streams import Stream
@@ -93,7 +94,9 @@ class Watch:
         return len(self._committed.work())
 
     def _observe(self, cluster: SimCluster) -> None:
-        cluster.environment.observer = cluster.shell.observer = _ClusterWatch(self, cluster.name)
+        cluster.environment.observer = cluster.shell.observer = _ClusterWatch(
+            self, self._world.agenda, cluster, self._programs, self._queues, self._departures, self._logins
+        )
 
     def check(self) -> None:
         """Raises Violation for the first promise that was broken."""
@@ -242,9 +245,6 @@ class Watch:
     def retry_requested(self, cluster: str) -> None:
         self._logins.retry_requested(cluster)
 
-    def dialed(self, cluster: str, outcome: str) -> None:
-        self.ask(lambda: self._logins.dialed(cluster, outcome))
-
     def acknowledged(self, cluster: str, epoch: int, number: int) -> None:
         self._acknowledged += 1
         self._before_doing()
@@ -284,36 +284,9 @@ class Watch:
         self.note(f"{attempt.began} {attempt.tag} begins {attempt.number} of {attempt.sweep}")
         self.ask(lambda: self._sweeps.began(attempt))
 
-    # ---- clusters
-
-    def took_start_lock(self, tag: str) -> None:
-        self.ask(lambda: self._programs.took_start_lock(Tag(tag)))
-
-    def reached_barrier(self, tag: str, start: str, deadline: Instant) -> None:
-        self._programs.reached_barrier(Tag(tag), start, deadline)
-        self.ask(lambda: self._queues.reached_barrier(Tag(tag), start, deadline))
-
-    def left_barrier(self, tag: str, start: str) -> None:
-        self._programs.left_barrier(self._world.agenda.now, Tag(tag), start)
-        self._queues.left_barrier(Tag(tag), start)
-
     def cannot_start(self, tag: str, why: str) -> None:
         self.note(f"{tag} is {why}")
         self.ask(lambda: self._programs.cannot_start(Tag(tag), why))
-
-    def touched(self, cluster: str, verb: str, batch_id: str, name: str) -> None:
-        self.ask(lambda: self._queues.touched(cluster, verb, batch_id, name))
-
-    def looking(self, kcm: object, tag: str) -> None:
-        self._queues.looking(kcm, Tag(tag))
-
-    def submitting(self, cluster: str, kcm: object, tag: str) -> None:
-        listed = [job.id for job in self._world.clusters[cluster].batch.listed() if job.live and job.name == tag]
-        self.ask(lambda: self._queues.submitting(kcm, Tag(tag), listed))
-        self.ask(lambda: self._departures.submitting(Tag(tag), cluster))
-
-    def entered(self, cluster: str, name: str, batch_id: str) -> None:
-        self.note(f"{name} is {batch_id} of {cluster}")
 
 
 class _StreamWatch:
@@ -331,35 +304,45 @@ class _StreamWatch:
         self._watch.ask(lambda: self._streams.ended(stream, end))
 
 
+@dataclass(frozen=True, slots=True)
 class _ClusterWatch:
     """The observer of one cluster; names of batch jobs are unique within a cluster only."""
 
-    def __init__(self, watch: Watch, cluster: str) -> None:
-        self._watch, self._cluster = watch, cluster
+    _watch: Watch
+    _agenda: Agenda
+    _cluster: SimCluster
+    _programs: Programs
+    _queues: Queues
+    _departures: Departures
+    _logins: Logins
 
     def dialed(self, outcome: str) -> None:
-        self._watch.dialed(self._cluster, outcome)
+        self._watch.ask(lambda: self._logins.dialed(self._cluster.name, outcome))
 
     def entered(self, name: str, batch_id: str) -> None:
-        self._watch.entered(self._cluster, name, batch_id)
+        self._watch.note(f"{name} is {batch_id} of {self._cluster.name}")
 
     def looking(self, kcm: object, tag: str) -> None:
-        self._watch.looking(kcm, tag)
+        self._queues.looking(kcm, Tag(tag))
 
     def submitting(self, kcm: object, tag: str) -> None:
-        self._watch.submitting(self._cluster, kcm, tag)
+        listed = [job.id for job in self._cluster.batch.listed() if job.live and job.name == tag]
+        self._watch.ask(lambda: self._queues.submitting(kcm, Tag(tag), listed))
+        self._watch.ask(lambda: self._departures.submitting(Tag(tag), self._cluster.name))
 
     def touched(self, verb: str, batch_id: str, name: str) -> None:
-        self._watch.touched(self._cluster, verb, batch_id, name)
+        self._watch.ask(lambda: self._queues.touched(self._cluster.name, verb, batch_id, name))
 
     def took_start_lock(self, tag: str, start: str) -> None:
-        self._watch.took_start_lock(tag)
+        self._watch.ask(lambda: self._programs.took_start_lock(Tag(tag)))
 
     def reached_barrier(self, tag: str, start: str, deadline: Instant) -> None:
-        self._watch.reached_barrier(tag, start, deadline)
+        self._programs.reached_barrier(Tag(tag), start, deadline)
+        self._watch.ask(lambda: self._queues.reached_barrier(Tag(tag), start, deadline))
 
     def left_barrier(self, tag: str, start: str) -> None:
-        self._watch.left_barrier(tag, start)
+        self._programs.left_barrier(self._agenda.now, Tag(tag), start)
+        self._queues.left_barrier(Tag(tag), start)
 
     def cleaned_up(self, tag: str) -> None:
         self._watch.cannot_start(tag, "cleaned up")
