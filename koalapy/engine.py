@@ -12,6 +12,7 @@ from koalapy.coallocation import (
     clusters,
     completion,
     event_origin,
+    hold,
     make_room,
     notifications,
     pruning,
@@ -367,7 +368,8 @@ class Engine:
 
         None if no time-out runs.
         """
-        return barrier.deadline(job, self.core.settings)
+        moments = [barrier.deadline(job, self.core.settings), hold.held_until(job)]
+        return min([each for each in moments if each is not None], default=None)
 
     def job(self, job: JobId) -> Job | None:
         """Return the job as it is now; None if it is final, or unknown."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from koalapy.attempts.submission import BARRIER_MARGIN
+from koalapy.coallocation.hold import is_awaited
 from koalapy.coallocation.retries import omit
 from koalapy.coallocation.stop import account_held, stop_job
 from koalapy.core.core import Core
@@ -122,7 +123,8 @@ def _claim_ends(job: Job, settings: Settings) -> Instant | None:
 def _barrier_ends(job: Job, settings: Settings) -> Instant | None:
     """Return when the barrier times out; None if its timer does not run.
 
-    The timer starts with the first component at the barrier, or else with the start of the last batch job.
+    The timer starts with the first component at the barrier, or else with the start of the last batch job. With that
+    start if components may wait for those in queues.
     """
     came = started = None
     for each in job.present:
@@ -130,6 +132,10 @@ def _barrier_ends(job: Job, settings: Settings) -> Instant | None:
             came = each.at_barrier_at
         if each.allocated_at is not None and (started is None or each.allocated_at > started):
             started = each.allocated_at
+    if job.barrier_wait is not None:
+        if is_awaited(job):
+            return None
+        came = started
     if came is None and (started is None or _missing(job)):
         return None
     since = came if came is not None else started
@@ -163,7 +169,7 @@ def _too_late(code: str, late: list[Attempt], limit: Duration) -> Reason:
         code,
         "transient",
         f"After {format_duration(limit)} {where} {what}.",
-        "It is tried again; `claim` and `barrier` in the grid file set this time.",
+        "`claim` and `barrier` in the grid file set this time.",
     )
 
 

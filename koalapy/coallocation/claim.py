@@ -6,7 +6,7 @@ from dataclasses import replace
 from koalapy.attempts.directories import cluster_around
 from koalapy.attempts.submission import submit
 from koalapy.broker.broker import Placement, placement_on
-from koalapy.coallocation import choices
+from koalapy.coallocation import choices, hold
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
@@ -40,13 +40,16 @@ def claim(core: Core, now: Instant, job: Job, placement: Placement, patient: boo
         reason = Reason("too_many_attempts", "ours", f"A component was tried {MAX_ATTEMPTS} times.", "Submit it anew.")
         core.records.change(job, state=JobState.FAILED, reason=reason, finished_at=now)
         return core.records.note(now, job.id, HistoryKind.WORK_FAILED, code=reason.code, message=str(reason))
+    placed_components = zip(job.request.components, allocation, strict=True)
+    wait = hold.longest_wait(core, job.request, placed_components) if patient else None
     core.records.begin(
         job, attempts, state=JobState.CLAIMING, numbers=tuple(numbers), claimed_at=now, reason=None, outcome=None,
-        patient=patient, **({"choices": (), "choice": 0} if patient else {}),
+        patient=patient, barrier_wait=wait, **({"choices": (), "choice": 0} if patient else {}),
     )  # fmt: skip
-    core.records.note(now, job.id, HistoryKind.JOB_CLAIMED, clusters=placed)
+    times = {} if wait is None else {"barrier_wait": wait}
+    core.records.note(now, job.id, HistoryKind.JOB_CLAIMED, clusters=placed, **times)
     for attempt in job.present:
-        submit(core, attempt, job.request)
+        submit(core, attempt, job.request, wait=wait or Duration(0))
     return None
 
 

@@ -31,7 +31,7 @@ def job_to_give_back(core: Core, among: Collection[JobId] | None = None) -> Job 
     waits = {job.id: set(_waits_on(core, job)) for job in claiming}
     if sum(map(bool, waits.values())) < 2:
         return None
-    holds = {job.id: {each.cluster for each in job.live if each.allocated_at is not None} for job in claiming}
+    holds = {job.id: {each.cluster for each in holders_of(job)} for job in claiming}
     follows = {
         job.id: [other.id for other in claiming if other.id != job.id and waits[job.id] & holds[other.id]]
         for job in claiming
@@ -41,11 +41,17 @@ def job_to_give_back(core: Core, among: Collection[JobId] | None = None) -> Job 
     return core.records.jobs[max(cycle)] if cycle else None
 
 
+def holders_of(job: Job) -> list[Attempt]:
+    """Return the attempts of the job that hold processors, and are not being given back."""
+    return [each for each in job.live if each.allocated_at is not None and not each.state.ended]
+
+
 def _waits_on(core: Core, job: Job) -> Iterable[str]:
     """Yield the clusters whose newest measurement shows that the job waits there for more processors than are idle."""
-    for attempt in job.live:
+    waiting = [each for each in job.live if each.allocated_at is None and not each.state.ended]
+    for attempt in waiting:
         known = core.information.clusters.get(attempt.cluster)
-        if attempt.allocated_at is None and known is not None and _seen_to_wait(core, attempt, known):
+        if known is not None and _seen_to_wait(core, attempt, known):
             yield known.settings.name
 
 

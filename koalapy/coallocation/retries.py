@@ -218,6 +218,8 @@ def _back(core: Core, now: Instant, job: Job, position: int, state: JobState, ke
         released_before=released or job.released_before,
         suspended_for=None,
         suspensions=0,
+        barrier_wait=None,
+        given_back=(),
         **({} if keeps_choices else {"choices": (), "choice": 0}),
     )
     counted = {"submission_failures": job.submission_failures, "completion_failures": job.completion_failures}

@@ -6,7 +6,7 @@ It examines only jobs that changed or whose timer expired; each job has one time
 from koalapy.attempts import missing
 from koalapy.attempts.cancel import can_be_cancelled
 from koalapy.broker.wait_deadlines import wait_deadlines
-from koalapy.coallocation import barrier, completion, deadlock
+from koalapy.coallocation import barrier, completion, deadlock, hold
 from koalapy.coallocation.lowering import lower, lowered_from
 from koalapy.coallocation.retries import apply_outcome
 from koalapy.coallocation.stop import detach_what_cannot_be_cancelled, stop_job
@@ -63,6 +63,8 @@ def set_timers(core: Core, now: Instant) -> None:
 def _examine(core: Core, now: Instant, job: Job) -> None:
     """Time out, release, complete or settle the job; each part may lead to the next one."""
     if job.state.claiming:
+        if job.barrier_wait is not None:
+            hold.step(core, now, job)
         deadline = barrier.deadline(job, core.settings)
         if deadline is not None and now >= deadline:
             barrier.time_out(core, now, job)
@@ -92,6 +94,9 @@ def _settle(core: Core, now: Instant, job: Job) -> None:
 
 def _break_deadlocks(core: Core, now: Instant) -> None:
     while (younger := deadlock.job_to_give_back(core, core.run_list.split)) is not None:
+        if younger.barrier_wait is not None:
+            hold.give_back(core, now, younger, deadlock.holders_of(younger))
+            continue
         stop_job(core, now, younger, Outcome.GIVE_BACK, deadlock.GIVEN_BACK)
         _settle(core, now, younger)
 
@@ -110,6 +115,8 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
             ends = [*ends, due]
         return min([moment for moment in ends if moment > now]) if ends and max(ends) > now else None
     earliest = barrier.deadline(job, core.settings) if state.claiming else None
+    if job.barrier_wait is not None and state.claiming and (moment := hold.next_moment(job)) is not None:
+        earliest = moment if earliest is None else min(earliest, moment)
     if job.id in core.run_list.missing:
         for attempt in job.live:
             if attempt.unknown_since is not None and (lost_at := _lost_at(core, attempt)) is not None:

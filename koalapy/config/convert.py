@@ -40,6 +40,7 @@ def engine_settings(grid: GridFile) -> Settings:
         max_overtakes=grid.scheduling.max_overtakes,
         claim_timeout=grid.claim.timeout,
         barrier_timeout=grid.barrier.timeout,
+        barrier_wait=grid.barrier.wait,
         max_submission_failures=grid.retries.submission,
         max_completion_failures=grid.retries.completion,
         max_revocations=grid.retries.revoked,

@@ -224,6 +224,10 @@ class Barrier(Section):
     timeout: Annotated[Span, lasting(SECOND)] = Field(
         default=settings.BARRIER_TIMEOUT, description="from the first component at its barrier until release"
     )
+    wait: Span = Field(
+        default=settings.BARRIER_WAIT,
+        description="how long components that came through queues wait there for those in queues; 0s: as `timeout`",
+    )
 
 
 class Retries(Section):

@@ -27,6 +27,7 @@ from koalapy.languages.paths import (
     twice,
     unknown_in,
 )
+from koalapy.model import settings
 from koalapy.model.identity import FIRST_LAUNCHER, MAX_COMPONENTS
 from koalapy.model.labels import KEY, LONGEST_KEY, LONGEST_VALUE, MOST_LABELS, InvalidLabel, check_key, check_value
 from koalapy.model.lease import MOST_LINKS, is_held
@@ -419,6 +420,15 @@ Attachable = Annotated[
 ]
 
 
+class JobBarrier(Section):
+    """How long components wait for each other."""
+
+    wait: Span = Field(
+        default=settings.BARRIER_WAIT,
+        description="how long a component that came through a queue waits at its barrier for those in queues",
+    )
+
+
 class JobKeys(Section):
     """The keys of a job of one or more components that start together, by itself or in a flow."""
 
@@ -445,6 +455,7 @@ class JobKeys(Section):
         default=None,
         description="how often a claim that failed is tried again: a number, or n for ever; the grid file's",
     )
+    barrier: JobBarrier | None = Field(default=None, description="how long components wait; the grid file's")
     communication: Annotated[Communication, one_of(Communication)] = Field(
         default=Communication.ALL, description="none: components may lie in different networks"
     )
@@ -524,6 +535,8 @@ class JobKeys(Section):
             if self.keep_output is not None:
                 what = "is not for a sweep, whose parameters' output `koala logs --parameter` reads"
                 raise wrong(what, "Remove it.", at=("keep_output",))
+            if self.barrier is not None:
+                raise wrong("is not for a sweep, whose nodes wait for no other", "Remove it.", at=("barrier",))
             if self.interactive is not None:
                 raise wrong("is not for a sweep, whose programs nobody attends", "Remove it.", at=("interactive",))
             return self

@@ -86,6 +86,8 @@ class HistoryKind(StrEnum):
     ATTEMPT_ENDED = "attempt_ended"
     ATTEMPT_CLEANED_UP = "attempt_cleaned_up"
     COMPONENT_OMITTED = "component_omitted"
+    COMPONENT_GIVEN_BACK = "component_given_back"
+    COMPONENT_QUEUED_AGAIN = "component_queued_again"
     CLUSTER_EXCLUDED = "cluster_excluded"
     CANCEL_PENDING = "cancel_pending"
     CANCEL_COMPLETED = "cancel_completed"

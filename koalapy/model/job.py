@@ -71,6 +71,18 @@ class Refusals:
         return self.reason.code == SUBMIT_LIMIT
 
 
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """A component that was given back because another one was still in a queue (see `koalapy.coallocation.hold`).
+
+    `pause`: after which it is queued again, at `again_at`. It stays listed, for the next pause of this try.
+    """
+
+    component: int
+    pause: Duration
+    again_at: Instant
+
+
 class KeptOutput(StrEnum):
     """Whether koalad has the output of a job's processes (see Request.keep_output)."""
 
@@ -98,7 +110,9 @@ class Job:
     set once it was sent to the site that its request names. `released_before`: an earlier try was released.
     `suspended_for`: the job that has its processors meanwhile. `suspensions`: how often it was suspended in this
     try. `revocations`: how often a lease on which it ran was taken back. `setup_words`: of the last failure of a
-    `setup`, without directories and numbers. `refusals`: by the clusters that are refusing it.
+    `setup`, without directories and numbers. `refusals`: by the clusters that are refusing it. `barrier_wait`: how long
+    its components wait at their barriers for those in queues, in this try; None if the barrier's time-out applies.
+    `given_back`: its components that were given back in this try, by their number.
     """
 
     id: JobId
@@ -139,6 +153,8 @@ class Job:
     suspensions: int = 0
     setup_words: str = ""
     refusals: tuple[Refusals, ...] = ()
+    barrier_wait: Duration | None = None
+    given_back: tuple[GivenBack, ...] = ()
 
     def attempt(self, component: int) -> Attempt | None:
         """Return the present attempt of a component; None before a claim, and for one that the placement omits."""

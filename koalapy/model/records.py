@@ -28,7 +28,7 @@ from koalapy.model.states import (
 )
 from koalapy.model.sweep import Sweep, SweepRow, Work, sweep_row, sweep_value
 from koalapy.model.units import Instant
-from koalapy.model.usage import BatchSpan, Usage, usage_of_try
+from koalapy.model.usage import BatchSpan, Usage, usage_of_attempt, usage_of_try
 
 # a line of history: job, instant, kind, details, and the attempt and cluster that it is about
 _Line = tuple[JobId, Instant, str, dict[str, Any], tuple[AttemptId, str | None] | None]
@@ -378,13 +378,33 @@ class Records:
 
     def _begin(self, job: Job) -> None:
         for attempt in job.attempts:
-            if attempt is None:
-                continue
-            self.attempts[attempt.id] = attempt
-            if not attempt.let_go:
-                self._live.began(attempt)
-                for index in self._attempt_indices:
-                    index.began(job, attempt)
+            if attempt is not None:
+                self._begin_attempt(job, attempt)
+
+    def _begin_attempt(self, job: Job, attempt: Attempt) -> None:
+        self.attempts[attempt.id] = attempt
+        if not attempt.let_go:
+            self._live.began(attempt)
+            for index in self._attempt_indices:
+                index.began(job, attempt)
+
+    def follow(self, job: Job, attempt: Attempt, following: Attempt) -> None:
+        """Let another attempt of the same component follow one of which its job waits for nothing any more.
+
+        The usage of the earlier one is entered. Raises ValueError for an attempt that was not let go.
+        """
+        if not attempt.let_go:
+            raise ValueError(f"attempt {attempt.id} is {attempt.state}")
+        component = following.id.component
+        self._gathered.setdefault("usage", []).extend(usage_of_attempt(job, attempt))
+        become(following, AttemptRow)
+        attempts, numbers = list(job.attempts), list(job.numbers)
+        attempts[component], numbers[component] = following, following.id.number
+        self.change(job, attempts=tuple(attempts), numbers=tuple(numbers))
+        self._drop_attempts((attempt,))
+        self._set(attempt, {"superseded": True})
+        self._begin_attempt(job, following)
+        self._step.attempt_rows[following.id] = following
 
     def add_launcher(self, launcher: Attempt) -> Attempt:
         """Add a new Launcher, and return its row. Its id is a new one (`new_launcher_id`)."""

@@ -201,6 +201,7 @@ class Request:
     own. `pilot`: set for a pilot, whose program only waits. `interactive`: set for a job to whose first process a
     person may attach. `site`: the neighbour that runs the job, or the flow of its `jobs`; None for this site.
     `dttl`: over how many links neighbouring sites are asked for processors for it; None for the grid file's.
+    `barrier_wait`: how long components that came through queues wait at their barriers, None for the grid file's time.
     """
 
     name: str
@@ -228,6 +229,7 @@ class Request:
     interactive: Interactive | None = None
     site: str | None = None
     dttl: int | None = None
+    barrier_wait: Duration | None = None
 
     @property
     def type(self) -> RequestType:

@@ -18,6 +18,7 @@ DEFAULT_MAX_REVOCATIONS = 10
 DEFAULT_MAX_FAILURES = 3
 CLAIM_TIMEOUT = Duration(2 * MINUTE)
 BARRIER_TIMEOUT = Duration(5 * MINUTE)
+BARRIER_WAIT = Duration(15 * MINUTE)
 WALLTIME_MARGIN = MINUTE  # of a batch job, beyond its program and the barrier
 QUEUE_AFTER = Duration(5 * MINUTE)
 ORPHAN_TIMEOUT = Duration(10 * MINUTE)
@@ -88,7 +89,9 @@ class Settings:
     """All settings of the grid file that decisions depend on. `queue` and `placement` name registered policies.
 
     `claim_timeout` counts from the claim until the last batch job has started, `barrier_timeout` from the first
-    component at its barrier until release. A job is resubmitted while its failures do not exceed their maximum.
+    component at its barrier until release. `barrier_wait`: how long components that came through queues wait there for
+    those in queues; 0 if `barrier_timeout` applies to them, too. A job is resubmitted while its failures do not exceed
+    their maximum.
     `grace`: the time that a program has between SIGTERM and SIGKILL. `lend`, `borrow`: what is lent to neighbouring
     sites, and when they are asked; None: nothing, and never. `run`: the terms on which jobs of neighbouring sites are
     run; None: none are. `delegation`: how requests go from site to site. `pilots`: by cluster, those that koalapy opens
@@ -102,6 +105,7 @@ class Settings:
     max_overtakes: int = DEFAULT_MAX_OVERTAKES
     claim_timeout: Duration = CLAIM_TIMEOUT
     barrier_timeout: Duration = BARRIER_TIMEOUT
+    barrier_wait: Duration = BARRIER_WAIT
     max_submission_failures: int = DEFAULT_MAX_FAILURES
     max_completion_failures: int = DEFAULT_MAX_FAILURES
     max_revocations: int = DEFAULT_MAX_REVOCATIONS

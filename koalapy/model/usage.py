@@ -129,6 +129,12 @@ def usage_of_try(tried: Job, *, lost: bool = False, now: Instant | None = None) 
     return tuple(entries)
 
 
+def usage_of_attempt(job: Job, attempt: Attempt) -> tuple[Usage, ...]:
+    """Return the entry of an attempt that was given back while its job's try goes on; none if it did not begin."""
+    entry = _usage(job, attempt, Kind.LOST, None)
+    return () if entry is None else (entry,)
+
+
 def usage_of_launcher(launcher: Attempt, sweep: Sweep, now: Instant | None = None) -> tuple[Usage, ...]:
     """Return the entry of a Launcher, none if its batch job did not begin. With `now`, one that goes on counts."""
     entry = _usage(sweep, launcher, Kind.SCAVENGED, now)

@@ -13,6 +13,7 @@ from koalapy.broker.availability import Availability
 from koalapy.broker.broker import find_placement
 from koalapy.broker.fit import Misfit
 from koalapy.broker.wait_deadlines import closed_clusters
+from koalapy.coallocation.hold import is_awaited
 from koalapy.coallocation.stop import held_at_barriers
 from koalapy.core.wait_queue import in_order
 from koalapy.engine import Engine
@@ -23,7 +24,7 @@ from koalapy.model.history import History
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job, Outcome
 from koalapy.model.request import ComponentRequest, Flow
-from koalapy.model.states import AttemptState, JobState
+from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import SECOND, Duration, Instant, format_duration, format_instant
 from koalapy.policies.placement import PlacementPolicy
@@ -343,13 +344,19 @@ def _held_there(found: Explanation) -> str:
 
 
 def _claiming(found: Explanation, job: Job) -> str:
-    late = [each for each in job.present if each.at_barrier_at is None]
+    late = [each for each in job.present if each.at_barrier_at is None or each.state.ended]
     text = "It waits for " + (", ".join(_late(each, found) for each in late) or "its release") + "."
     if found.holding:
         wait = f"{counted_as(found.holding, 'processor')} {'waits' if found.holding == 1 else 'wait'}"
         text += f" Meanwhile {wait} at barriers, {counted_as(found.held // SECOND, 'processor second')} so far."
     if found.gives_back_at is not None:
         text += f" Unless it is released before, it gives back its processors at {format_instant(found.gives_back_at)}."
+        if is_awaited(job) and job.barrier_wait is not None:
+            text += " Its components in queues keep their places, and nothing is counted."
+    for each in job.given_back:
+        attempt = job.attempt(each.component)
+        if attempt is not None and attempt.state.ended:
+            text += f" Component {each.component} is queued again at {format_instant(each.again_at)}."
     return text + _suspending(found)
 
 
@@ -435,7 +442,8 @@ def _late(attempt: Attempt, found: Explanation) -> str:
     why = attempt.pending_reason
     if trouble := found.troubles.get(attempt.cluster):
         why = trouble.message.rstrip(".")
-    where = f"component {attempt.id.component} on {attempt.cluster}, which is {attempt.ending or attempt.state}"
+    state = "given back" if attempt.ending is Ending.CANCELLED else attempt.ending or attempt.state
+    where = f"component {attempt.id.component} on {attempt.cluster}, which is {state}"
     return where + (f" ({why})" if why else "")
 
 

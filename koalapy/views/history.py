@@ -8,7 +8,7 @@ from koalapy.coallocation.user_requests import MOST_NAMED
 from koalapy.model.counts import counted_as
 from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId
-from koalapy.model.units import Instant, format_instant
+from koalapy.model.units import Duration, Instant, format_duration, format_instant
 from koalapy.views.recovery import found_as
 
 _MOST_CHOICES = 5  # listed in a sentence
@@ -76,7 +76,11 @@ def _lowered(line: History) -> str:
 def _claimed(line: History) -> str:
     clusters = line.details.get("clusters") or {}
     where = ", ".join(f"component {index} on {cluster}" for index, cluster in clusters.items())
-    return f"Claimed: {where or 'nothing'}."
+    wait = line.details.get("barrier_wait")
+    held = ""
+    if isinstance(wait, int):
+        held = f" Components at barriers wait {format_duration(Duration(wait))} for those in queues."
+    return f"Claimed: {where or 'nothing'}.{held}"
 
 
 def _preempts(line: History) -> str:
@@ -311,6 +315,12 @@ def _cluster_excluded(line: History) -> str:
     return f"The cluster {line.details.get('cluster')} is excluded for this job{when}."
 
 
+def _given_back(line: History) -> str:
+    again = line.details.get("again_at")
+    when = f" at {format_instant(Instant(again))}, or when another one has come to its barrier" if again else ""
+    return f"{_attempt(line)} is given back, since others are still in queues; it is queued again{when}."
+
+
 def _of_attempt(words: str) -> Callable[[History], str]:
     """Return a function that describes a line in these words; `{on}` is replaced by the cluster."""
     return lambda line: _because(f"{_attempt(line)} {words.format(on=line.details.get('cluster'))}", line)
@@ -441,6 +451,8 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     HistoryKind.ATTEMPT_ENDED: _ended,
     HistoryKind.ATTEMPT_CLEANED_UP: _of_attempt("left nothing in the batch system"),
     HistoryKind.COMPONENT_OMITTED: _of_attempt("is optional, and is omitted from this try"),
+    HistoryKind.COMPONENT_GIVEN_BACK: _given_back,
+    HistoryKind.COMPONENT_QUEUED_AGAIN: _of_attempt("is queued again"),
     HistoryKind.CLUSTER_EXCLUDED: _cluster_excluded,
     HistoryKind.CANCEL_PENDING: _cancel_pending,
     HistoryKind.CANCEL_COMPLETED: _of_attempt("was cancelled at last: nothing of it is left"),

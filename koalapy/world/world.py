@@ -80,6 +80,8 @@ class World:
         if settings is None:
             drawn = replace(drawn, preempt=draw_preempt(stream(seed, "world/preempt")))
             drawn = with_suspending(stream(seed, "world/suspend"), drawn)
+            wait = stream(seed, "world/hold").choice((0, 20, 60, 300))
+            drawn = replace(drawn, barrier_wait=Duration(wait * SECOND))
         self.settings = replace(drawn, settles=Duration(0))  # a run does not last for a day
         self.clusters = {each.name: self._cluster(rng, each) for each in self.settings.clusters}
         policies = Policies(_PLACEMENTS[self.settings.placement], _QUEUES[self.settings.queue])

@@ -56,7 +56,12 @@ class Times:
         """Yield the time-outs: of the claim while a batch job has not started; then of the barrier.
 
         The barrier's counts from the first component there or from the last start. Patient jobs have no claim time-out.
+        Where components may wait for those in queues, the barrier's counts from the last start, and before it their
+        wait from the first one that is there.
         """
+        if job.barrier_wait is not None:
+            yield from self._of_held(job, job.barrier_wait)
+            return
         started = [each.allocated_at for each in job.present if each.allocated_at is not None]
         unstarted = any(each.allocated_at is None and not each.state.ended for each in job.present)
         if unstarted and not job.patient:
@@ -64,6 +69,17 @@ class Times:
         came = [each.at_barrier_at for each in job.present if each.at_barrier_at is not None]
         if came or (started and not unstarted):
             yield "barrier's", Instant((min(came) if came else max(started)) + self._barrier)
+
+    def _of_held(self, job: Job, wait: Duration) -> Iterator[tuple[str, Instant]]:
+        needed = [each for each in job.present if not each.request.optional]
+        held = [each.at_barrier_at for each in job.present if each.state.at_barrier and each.at_barrier_at is not None]
+        if not all(each.allocated_at is not None and not each.state.ended for each in needed):
+            if held:
+                yield "components'", Instant(min(held) + wait)
+            return
+        started = [each.allocated_at for each in job.present if each.allocated_at is not None]
+        if started:
+            yield "barrier's", Instant(max(started) + self._barrier)
 
 
 def _with_jitter(limit: Duration) -> Duration:
