@@ -26,6 +26,7 @@ class Promise(StrEnum):
     SOUND = "no part fails by itself"
     NETWORK = "components that communicate share one network"
     CLAIM = "no job holds a claim past its time"
+    HELD = "only components that have started are given back while others wait in queues, and that is not counted"
     BACKLOG = "no more batch jobs of koalapy wait in a queue than its backlog allows"
     LIMITS = "sweeps keep within the limits of each cluster"
     FITS = "no job that fits waits"

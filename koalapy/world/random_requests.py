@@ -43,6 +43,7 @@ class Habits:
     notify: float = 0  # nor this; drawn only if it is greater
     matching: float = 0  # nor this, in the same way: requirements, ranks, and groups of clusters
     urgent: float = 0  # nor this, in the same way: priority 0
+    queue: float = 0  # nor this, in the same way: jobs that enter the queues of busy clusters
     ranges: float = 0  # nor this, in the same way: components that allow fewer processors than they want
 
 
@@ -64,6 +65,8 @@ def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = 
     )
     if habits.urgent and rng.random() < habits.urgent:
         request = replace(request, priority=0)
+    if habits.queue and rng.random() < habits.queue:
+        request = replace(request, when_busy=WhenBusy.QUEUE)
     if habits.matching and rng.random() < habits.matching:
         request = _matching(rng, request, sizes)
     return with_ranges(rng, request) if habits.ranges and rng.random() < habits.ranges else request

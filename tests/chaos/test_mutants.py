@@ -59,6 +59,7 @@ from koalapy.coallocation import (
     clusters,
     completion,
     event_origin,
+    hold,
     lenders,
     make_room,
     pruning,
@@ -430,6 +431,27 @@ def _the_claim_time_out_restarts_with_every_start() -> Any:
         return ends if ends is None else max([ends, *(each + settings.claim_timeout for each in started)])
 
     return patch.object(barrier, "_claim_ends", claim_ends)
+
+
+def _components_wait_without_an_end() -> Any:
+    return patch.object(hold, "held_until", lambda job: None)
+
+
+def _components_in_queues_are_given_back() -> Any:
+    real = hold.give_back
+    return patch.object(
+        hold, "give_back", lambda core, now, job, held: real(core, now, job, [each for each in job.live if held])
+    )
+
+
+def _a_component_that_is_given_back_counts() -> Any:
+    real = hold.give_back
+
+    def give_back(core: Any, now: Instant, job: Any, held: Any) -> None:
+        real(core, now, job, held)
+        core.records.change(job, submission_failures=job.submission_failures + 1)
+
+    return patch.object(hold, "give_back", give_back)
 
 
 def _the_barrier_time_out_restarts_with_every_arrival() -> Any:
@@ -1146,6 +1168,30 @@ MUTANTS = (
         {"barrier_never_reached": 3, "job_pending_for_ever": 3},
         {"submit_many": 6, "cancel": 0},
         seed=8,
+    ),
+    Mutant(
+        "components wait at their barriers without an end",
+        _components_wait_without_an_end,
+        (P.CLAIM,),
+        {"job_pending_for_ever": 3, "batch_system_down": 3},
+        {"submit_many": 6, "local_job": 6, "cancel": 0},
+        Habits(long=0.6, queue=1),
+    ),
+    Mutant(
+        "components in queues are given back, too",
+        _components_in_queues_are_given_back,
+        (P.HELD,),
+        {"job_pending_for_ever": 3},
+        {"submit_many": 6, "local_job": 6, "cancel": 0},
+        Habits(long=0.6, queue=1),
+    ),
+    Mutant(
+        "a component that is given back counts as a failure",
+        _a_component_that_is_given_back_counts,
+        (P.HELD,),
+        {"job_pending_for_ever": 3},
+        {"submit_many": 6, "local_job": 6, "cancel": 0},
+        Habits(long=0.6, queue=1),
     ),
     Mutant(
         "components of the same job do not count in the backlog",

@@ -1,4 +1,7 @@
-"""The promise about the duration of a claim, computed again from the job's history by koalad's clock."""
+"""The promises about the duration of a claim, computed again from the job's history by koalad's clock.
+
+They tell how long components wait for each other, and what happens to those that have waited for too long.
+"""
 
 from collections.abc import Iterator
 
@@ -29,10 +32,15 @@ class Times:
         self._decided_at, self._late = None, {}
 
     def committed(self, change: Change) -> None:
+        given_back: dict[JobId, set[int]] = {}
         for line in change.history:
             if line.kind == HistoryKind.JOB_CLAIMED:
                 self._claimed_at[line.job] = line.at
+            elif line.kind == HistoryKind.COMPONENT_GIVEN_BACK:
+                given_back.setdefault(line.job, set()).add(int(line.details["component"]))
         for job in change.jobs:
+            if job.id in given_back and job.id in self._claiming:
+                _check_given_back(self._claiming[job.id], job, given_back[job.id])
             if job.state is JobState.CLAIMING:
                 self._claiming[job.id] = job
             else:
@@ -80,6 +88,17 @@ class Times:
         started = [each.allocated_at for each in job.present if each.allocated_at is not None]
         if started:
             yield "barrier's", Instant(max(started) + self._barrier)
+
+
+def _check_given_back(before: Job, job: Job, components: set[int]) -> None:
+    """Check a commit in which components of a claiming job are given back, since others wait in queues."""
+    counts = job.submission_failures, job.completion_failures
+    uncounted = counts == (before.submission_failures, before.completion_failures) or job.state is not JobState.CLAIMING
+    promise(uncounted, Promise.HELD, "job", job.id, "counts", *counts, "as components are given back")
+    for component in components:
+        attempt = job.attempt(component)
+        started = attempt is not None and attempt.allocated_at is not None
+        promise(started, Promise.HELD, "job", job.id, "gives back component", component, "which is in a queue")
 
 
 def _with_jitter(limit: Duration) -> Duration:
