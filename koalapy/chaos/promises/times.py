@@ -1,6 +1,6 @@
 """The promises about the duration of a claim, computed again from the job's history by koalad's clock.
 
-They tell how long components wait for each other, and what happens to those that have waited for too long.
+Components wait for each other for a bounded time, and those that have waited for longer are given back.
 """
 
 from collections.abc import Iterator
@@ -64,8 +64,8 @@ class Times:
         """Yield the time-outs: of the claim while a batch job has not started; then of the barrier.
 
         The barrier's counts from the first component there or from the last start. Patient jobs have no claim time-out.
-        Where components may wait for those in queues, the barrier's counts from the last start, and before it their
-        wait from the first one that is there.
+        Where components may wait for those in queues, the barrier's counts from the last start. Before it, their wait
+        counts from the first one that is there.
         """
         if job.barrier_wait is not None:
             yield from self._of_held(job, job.barrier_wait)

@@ -145,7 +145,7 @@ def test_an_optional_component_that_does_not_report_again_is_late(play: Any) -> 
 
 def test_a_deadlock_is_broken_at_once_and_not_counted_as_a_failure(play: Any) -> None:
     clusters = tuple(replace(each, backlog=100) for each in play.settings.clusters)
-    play = Play(replace(play.settings, clusters=clusters, queue_after=Duration(0)))
+    play = Play(replace(play.settings, clusters=clusters, queue_after=Duration(0), barrier_wait=Duration(0)))
     play.measure(alpha=32, beta=16)
     older = play.submit(component(32, "alpha"), component(16, "beta"), when_busy=WhenBusy.QUEUE)
     younger = play.submit(component(16, "beta"), component(32, "alpha"), when_busy=WhenBusy.QUEUE)
@@ -239,7 +239,7 @@ def test_a_started_attempt_that_never_reaches_the_barrier_is_a_submission_failur
 def test_all_deadlocks_are_broken_in_the_step_that_detects_them() -> None:
     sizes = dict.fromkeys(("a", "b", "c", "d"), 4)
     clusters = (ClusterSettings(name=name, batch="slurm", backlog=100) for name in sizes)
-    play = Play(grid(*clusters, queue_after=Duration(0)), sizes=sizes)
+    play = Play(grid(*clusters, queue_after=Duration(0), barrier_wait=Duration(0)), sizes=sizes)
     pairs = [("a", "b"), ("b", "a"), ("c", "d"), ("d", "c")]
     play.measure(a=4, b=4, c=4, d=4)
     jobs = [play.submit(component(4, x), component(4, y), when_busy=WhenBusy.QUEUE) for x, y in pairs[::2]]

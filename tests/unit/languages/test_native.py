@@ -80,6 +80,7 @@ priority: 0
 when_busy: queue
 retry_on: [exit, lost, exit]
 communication: none
+barrier: {wait: 1h}
 dttl: 2
 stage_in: [data/./a.txt, /home/me/b.txt, ../c.txt]
 stage_out: [./out//result.npy]
@@ -150,6 +151,7 @@ def test_every_key_arrives() -> None:
         when_busy=WhenBusy.QUEUE,
         retry_on=(RetryOn.EXIT, RetryOn.LOST),
         communication=False,
+        barrier_wait=HOUR,
         dttl=2,
         stage_in=("data/./a.txt", "/home/me/b.txt", "../c.txt"),
         stage_out=("out/result.npy",),

@@ -1,0 +1,53 @@
+"""A job of two components in the queues of two clusters, of which one stays busy past the barrier's time-out."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import live
+import pytest
+
+Document = dict[str, Any]
+CLUSTERS = ("amsterdam", "delft")
+
+
+@pytest.fixture
+def koala(place: Path) -> Iterator[live.Koala]:
+    """koalad with a short time-out of the barrier, and no wait for idle processors."""
+    made = live.Koala(place, live.embedded(place, *CLUSTERS), queue_after="0s", barrier={"timeout": "2s"})
+    assert made("up").status == 0
+    with made.client() as grid:
+        made.until(lambda: all(each["idle"] == 4 for each in grid.clusters()))
+    yield made
+    made.stop()
+
+
+def kinds(koala: live.Koala, job: int) -> list[str]:
+    return [each["kind"] for each in koala("show", job, "--json").document["events"]]
+
+
+def test_a_job_starts_though_one_cluster_is_free_long_after_the_other(
+    koala: live.Koala, shell: Callable[..., Document]
+) -> None:
+    gate, lines = koala.work / "gate", koala.work / "lines"
+    filler = koala.submit(shell(f"while [ ! -e {gate} ]; do sleep 0.1; done", 4, cluster="delft"))
+    koala.until(lambda: koala.job(filler)["state"] == "running")
+    components = [shell(f"echo {name} >>{lines}", 2, cluster=name) for name in CLUSTERS]
+    waits = koala.submit(*components, when_busy="queue", barrier={"wait": "5m"})
+    gives_back = koala.submit(*components, when_busy="queue", barrier={"wait": "3s"})
+    koala.until(lambda: all("attempt_at_barrier" in kinds(koala, job) for job in (waits, gives_back)))
+    koala.until(lambda: "component_given_back" in kinds(koala, gives_back))
+    explained = koala("explain", gives_back)
+    assert explained.status == 0
+    assert "Component 0 is queued again at" in explained.out
+    assert not lines.exists(), "nothing starts alone"
+    queued = {job: koala.job(job)["components"][1]["batch_id"] for job in (waits, gives_back)}
+
+    gate.touch()
+    for job, attempts in ((waits, [1, 1]), (gives_back, [2, 1])):
+        ended = koala.end(job)
+        assert (ended["state"], ended["submission_failures"], ended["completion_failures"]) == ("done", 0, 0)
+        assert [each["attempt"] for each in ended["components"]] == attempts
+        assert ended["components"][1]["batch_id"] == queued[job], "its place in the queue was kept"
+        assert ended["held_processor_seconds"] > 4
+    assert sorted(lines.read_text().split()) == ["amsterdam"] * 4 + ["delft"] * 4
