@@ -13,8 +13,8 @@ from koalapy.coallocation import (
     completion,
     event_origin,
     hold,
-    make_room,
     notifications,
+    preempt,
     pruning,
     refusals,
     restored_store,
@@ -281,8 +281,8 @@ class Engine:
         if core.leases.changed:
             core.records.note_leases(core.leases.take_changed())
         step = core.records.take()
-        if core.left:
-            step.commands = tuple([each for each in step.commands if cluster_of(each) not in core.left])
+        if core.departed:
+            step.commands = tuple([each for each in step.commands if cluster_of(each) not in core.departed])
         core.note_commands(step.commands)
         self._expiry = core.information.next_expiry(now) if core.queue.order else None
         self._timers = self._next_timers()
@@ -337,11 +337,11 @@ class Engine:
             case Overtaken(_, times):
                 core.records.change(job, overtaken=job.overtaken + times)
 
-    def _carry_out_preemption(self, now: Instant, decision: vacating.MakeRoom | vacating.PolicyError) -> None:
+    def _carry_out_preemption(self, now: Instant, decision: vacating.Preempted | vacating.PolicyError) -> None:
         core = self.core
         match decision:
-            case vacating.MakeRoom(found, vacated, suspended):
-                make_room.make_room(core, now, core.records.jobs[found.job], vacated, suspended)
+            case vacating.Preempted(found, vacated, suspended):
+                preempt.preempt(core, now, core.records.jobs[found.job], vacated, suspended)
                 self._carry_out(now, found)
                 if suspended:
                     suspend.commit_processors(core)

@@ -20,7 +20,7 @@ from koalapy.answers.clusters import (
 )
 from koalapy.answers.koalad import KoaladFacts
 from koalapy.api.bodies import LONGEST_WAIT_S, AnswersBody, CleanBody, ClusterBody, LoginBody, ReloadBody, Timeout
-from koalapy.core.left_on import LeftOn
+from koalapy.core.remaining import Remaining
 from koalapy.runtime.grid_changes import GridChanges, Reloaded
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.service import Service
@@ -72,7 +72,7 @@ def _add_changes(app: FastAPI, calls: GridCalls) -> None:
     def add(body: ClusterBody) -> ClusterChangeAnswer:
         """Add a cluster, which is kept over restarts. It connects in the background."""
         changes.add(body.name, body.values, calls.batch_systems)
-        return cluster_change(body.name, "added", LeftOn(), True)
+        return cluster_change(body.name, "added", Remaining(), True)
 
     @app.delete("/v1/clusters/{cluster}")
     def remove(cluster: str, force: bool = False) -> ClusterChangeAnswer:

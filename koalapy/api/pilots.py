@@ -6,7 +6,7 @@ from koalapy.answers import pilots as answers
 from koalapy.api.bodies import ClosePilotBody, PilotBody
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
-from koalapy.model.request import ComponentRequest, PilotTerms
+from koalapy.model.request import ComponentRequest, PilotOptions
 from koalapy.model.units import SECOND, Duration
 from koalapy.runtime.pilots import Pilots
 from koalapy.views.pilots import PilotView, answer
@@ -23,7 +23,7 @@ def add_pilots(app: FastAPI, pilots: Pilots) -> None:
     @app.post("/v1/pilots")
     def open_pilot(body: PilotBody) -> answers.PilotAnswer:
         """Submit a pilot: a job that holds processors, and is a cluster of its own while it runs."""
-        terms = PilotTerms(idle=_duration(body.idle_s), shared=body.shared)
+        terms = PilotOptions(idle=_duration(body.idle_s), shared=body.shared)
         return _answer(pilots.open(_component(body), terms, body.key, body.isolate))
 
     @app.post("/v1/pilots/{pilot}/close")

@@ -6,7 +6,7 @@ from koalapy.model.commands import ForgetAttempt
 from koalapy.model.pilot import job_of_pilot
 
 
-def cluster_around(core: Core, cluster: str) -> str:
+def host_cluster_of(core: Core, cluster: str) -> str:
     """Return the cluster whose processors a pilot holds, and whose shared directory it has; "" for no pilot."""
     number = job_of_pilot(cluster)
     pilot = None if number is None else core.records.jobs.get(number)
@@ -16,7 +16,7 @@ def cluster_around(core: Core, cluster: str) -> str:
 def cluster_with_directory(core: Core, attempt: Attempt) -> str | None:
     """Return the cluster in the grid that can remove the attempt's directory; None if there is none any more."""
     known = core.information.clusters
-    return next((each for each in (attempt.cluster, attempt.around) if each in known), None)
+    return next((each for each in (attempt.cluster, attempt.host_cluster) if each in known), None)
 
 
 def remove_directory(core: Core, attempt: Attempt) -> None:

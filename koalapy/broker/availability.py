@@ -8,7 +8,7 @@ from koalapy.broker.shape import Beyond, MinimumDemand, beyond
 from koalapy.information.commitments import processors_taken
 from koalapy.information.kis import ClusterSummary, Size, evolve_summary, same_availability
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.lease import is_held
+from koalapy.model.lease import is_temporary
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.units import Duration
 from koalapy.policies.placement import IdleCluster
@@ -60,12 +60,12 @@ class Availability:
             self._size_unknown: dict[bool, frozenset[str]] = {}
             self.troubled = frozenset([each.name for each in self.summaries if each.trouble is not None])
             self.smaller = any([each.whole is not None for each in self.usable.values()])  # noqa: C419 — faster
-            self._has_held = any([is_held(name) for name in self.usable])  # noqa: C419 — faster
+            self._has_temporary = any([is_temporary(name) for name in self.usable])  # noqa: C419 — faster
 
     def _share(self, like: "Availability") -> None:
         """Take over all that depends on the sizes alone."""
         self.sizes, self.troubled, self.smaller = like.sizes, like.troubled, like.smaller
-        self._has_held = like._has_held
+        self._has_temporary = like._has_temporary
         self._demands, self._size_unknown = like._demands, like._size_unknown
 
     def size_unknown(self, *, anew: bool) -> frozenset[str]:
@@ -113,7 +113,7 @@ class Availability:
 
         The component names no cluster.
         """
-        needed = beyond(component) if self._has_held else None
+        needed = beyond(component) if self._has_temporary else None
         key = component.processors, component.processors_per_node, component.exclusive, needed
         found = self._demands.get(key)
         if found is None:

@@ -9,7 +9,7 @@ from koalapy.information.kis import ClusterSummary
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.isolated import beyond_isolation, why_not_isolated
-from koalapy.model.lease import beyond_pilots, is_held, lease_of_cluster
+from koalapy.model.lease import beyond_pilots, is_temporary, lease_of_cluster
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import format_duration
 
@@ -31,7 +31,7 @@ def demand(component: ComponentRequest, summaries: Iterable[ClusterSummary]) -> 
         summary.name: (processors_taken(component, summary.settings), summary.largest)
         for summary in summaries
         if not summary.settings.only_named
-        and not (is_held(summary.name) and _held_misfit(component, summary) is not None)
+        and not (is_temporary(summary.name) and _temporary_misfit(component, summary) is not None)
     }
     return {name: needed for name, (needed, largest) in taken.items() if needed <= largest}
 
@@ -59,12 +59,12 @@ def misfit(component: ComponentRequest, summary: ClusterSummary, *, now: bool = 
 
 def refusal(component: ComponentRequest, summary: ClusterSummary) -> Reason | None:
     """Return the reason why the cluster takes no component like this one, whatever its size; None if it does."""
-    if is_held(summary.name) and (reason := _held_misfit(component, summary)) is not None:
+    if is_temporary(summary.name) and (reason := _temporary_misfit(component, summary)) is not None:
         return reason
     return too_long(component, summary)
 
 
-def _held_misfit(component: ComponentRequest, summary: ClusterSummary) -> Reason | None:
+def _temporary_misfit(component: ComponentRequest, summary: ClusterSummary) -> Reason | None:
     """Return the reason why the component cannot run on this pilot or lease; None if it can."""
     beyond = beyond_pilots(component)
     if not beyond and component.native and lease_of_cluster(summary.name) is not None:

@@ -5,7 +5,7 @@ from random import Random
 from koalapy.chaos.plan import Occasional
 from koalapy.model.identity import tag_of
 from koalapy.model.pilot import job_of_pilot
-from koalapy.model.request import ComponentRequest, PilotTerms, Request, RetryOn
+from koalapy.model.request import ComponentRequest, PilotOptions, Request, RetryOn
 from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
 from koalapy.world.random_streams import between
@@ -22,7 +22,7 @@ def _open(world: World, rng: Random) -> None:
     if names:
         name = rng.choice(names)
         size = rng.randint(1, max(1, world.sizes[name] // 2))
-        terms = PilotTerms(idle=rng.choice(_IDLE), shared=rng.random() < 0.5)
+        terms = PilotOptions(idle=rng.choice(_IDLE), shared=rng.random() < 0.5)
         program = Behaviour(runs=between(rng, *_LASTS), deaf=rng.random() < 0.3)
         world.pilots.open(name, size, program, terms)
 

@@ -65,6 +65,6 @@ class Violation(Exception):
 
 
 def promise(holds: object, name: Promise, *details: object) -> None:
-    """Check a promise. Raises Violation, with the joined details, if `kept` is false."""
+    """Check a promise. Raises Violation, with the joined details, if `holds` is false."""
     if not holds:
         raise Violation(name, " ".join(str(each) for each in details))

@@ -29,7 +29,7 @@ from koalapy.init.ssh_hosts import ssh_hosts
 from koalapy.init.writing import text, write
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.words import visible
-from koalapy.runtime.uplink.connect import connection_of
+from koalapy.runtime.cluster_link.connect import connection_of
 
 app = typer.Typer()
 Answer = TypeVar("Answer")

@@ -38,7 +38,7 @@ from koalapy.model.units import format_instant, parse_duration
 
 if TYPE_CHECKING:  # numpy, matplotlib and the engine are imported on use: other commands start without them
     from koalapy.experiments.replay.comparison import Figures
-    from koalapy.experiments.replay.jobs import Grace, Survey, Terms
+    from koalapy.experiments.replay.jobs import Grace, ReplayRules, Survey
     from koalapy.experiments.replay.run import ReplayOutcome, ReplayTask
     from koalapy.journal.replay import Replayed
     from koalapy.policies.scavenging import ScavengingPolicies
@@ -179,7 +179,7 @@ def _refuse_beside_journal(context: typer.Context) -> None:
 
 
 def _task(
-    trace: Path, terms: "Terms", found: "Survey", settings: Settings, directory: Path, colour: By, bounds: bool
+    trace: Path, terms: "ReplayRules", found: "Survey", settings: Settings, directory: Path, colour: By, bounds: bool
 ) -> "ReplayTask":
     """Return the task of one run. `bounds`: whether the files' names contain the bound of overtakes."""
     from koalapy.experiments.replay.run import ReplayTask
@@ -188,7 +188,7 @@ def _task(
     queue = f"{settings.queue}-{settings.max_overtakes}" if bounds and settings.queue != "fcfs" else settings.queue
     return ReplayTask(
         trace=trace,
-        terms=terms,
+        rules=terms,
         survey=found,
         settings=settings,
         policies=policies(settings),
@@ -258,22 +258,22 @@ def _rows_of_policies(
     ]
 
 
-def _without_equal_placements(rows: list[Settings], terms: "Terms") -> list[Settings]:
+def _without_equal_placements(rows: list[Settings], terms: "ReplayRules") -> list[Settings]:
     """Return the rows, but only one of those that differ only in placement if there is no placement to choose."""
     if len(terms.sizes) > 1 and terms.sites is None:
         return rows
     return list({(each.queue, each.max_overtakes): each for each in reversed(rows)}.values())[::-1]
 
 
-def _terms_of(trace: Path, settings: Settings, known: dict[str, int], options: _WrittenOptions) -> "Terms":
+def _terms_of(trace: Path, settings: Settings, known: dict[str, int], options: _WrittenOptions) -> "ReplayRules":
     """Return the terms of a replay. Raises RequestError for invalid options, and for a cluster of unknown size."""
-    from koalapy.experiments.replay.jobs import Terms, header
+    from koalapy.experiments.replay.jobs import ReplayRules, header
     from koalapy.experiments.replay.sizes import sites, sizes
 
     names = [cluster.name for cluster in settings.clusters]
     by_name, comments = header(trace)
     counts = processors_of(options.sizes)
-    return Terms(
+    return ReplayRules(
         sizes=sizes(names, counts, known, by_name),
         sites=None if options.sites is None else sites(names, dict(_assigned(options.sites, "--site")), comments),
         most=options.most,
@@ -349,7 +349,7 @@ def _count(name: str, words: str) -> int:
 # ---- progress
 
 
-def _survey(trace: Path, terms: "Terms") -> "Survey":
+def _survey(trace: Path, terms: "ReplayRules") -> "Survey":
     from koalapy.experiments.replay.jobs import survey
 
     if not output.errors.is_terminal:

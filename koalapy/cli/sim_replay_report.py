@@ -13,7 +13,7 @@ from koalapy.model.units import SECOND, Duration, format_duration
 
 if TYPE_CHECKING:  # numpy is imported on use: other commands start without it
     from koalapy.experiments.replay.comparison import Figures
-    from koalapy.experiments.replay.jobs import Survey, Terms
+    from koalapy.experiments.replay.jobs import ReplayRules, Survey
     from koalapy.experiments.replay.run import ReplayOutcome
 
 _AS_LOGGED = "as logged"
@@ -95,7 +95,7 @@ def print_outcomes(outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None"
 
 
 def document(
-    trace: Path, terms: "Terms", found: "Survey", outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None",
+    trace: Path, terms: "ReplayRules", found: "Survey", outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None",
     out: Path, table: Path,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the document of `koala sim replay --json`. `out`: the directory of the outcomes' files."""

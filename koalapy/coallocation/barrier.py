@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from koalapy.attempts.submission import BARRIER_MARGIN
 from koalapy.coallocation.hold import is_awaited
 from koalapy.coallocation.retries import omit
-from koalapy.coallocation.stop import account_held, stop_job
+from koalapy.coallocation.stop import account_barrier_time, stop_job
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.commands import ReleaseAttempt
@@ -64,7 +64,7 @@ def release_if_whole(core: Core, now: Instant, job: Job) -> None:
 def _release(core: Core, now: Instant, job: Job, present: Sequence[Attempt]) -> None:
     hosts = tuple([(each.id.component, node.address, node.processes) for each in present for node in each.nodes])
     first_rank = 0
-    account_held(core, now, job)
+    account_barrier_time(core, now, job)
     for attempt in present:
         core.records.command(
             ReleaseAttempt(cluster=attempt.cluster, attempt=attempt.id, first_rank=first_rank, hosts=hosts)

@@ -49,7 +49,7 @@ def has_another(job: Job) -> bool:
     return any(each.refused is None for place, each in enumerate(job.choices) if place != job.choice)
 
 
-def none_left(job: Job) -> Reason:
+def no_choice(job: Job) -> Reason:
     """Return the reason of a job that could start on none of its choices, with what each of them refused."""
     refusals = [
         f"{each}: {(each.refused or BUSY).message.removeprefix(f'{each}: ')}" for each in job.choices[:_MOST_LISTED]

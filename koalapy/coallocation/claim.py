@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from koalapy.attempts.directories import cluster_around
+from koalapy.attempts.directories import host_cluster_of
 from koalapy.attempts.submission import submit
 from koalapy.broker.broker import Placement, placement_on
 from koalapy.coallocation import choices, hold
@@ -34,8 +34,8 @@ def claim(core: Core, now: Instant, job: Job, placement: Placement, patient: boo
         if cluster is not None:
             numbers[index] += 1
             placed[str(index)] = cluster
-            identity, around = AttemptId(job.id, index, numbers[index]), cluster_around(core, cluster)
-            attempts[index] = Attempt(id=identity, cluster=cluster, request=request, around=around)
+            identity, host_cluster = AttemptId(job.id, index, numbers[index]), host_cluster_of(core, cluster)
+            attempts[index] = Attempt(id=identity, cluster=cluster, request=request, host_cluster=host_cluster)
     if max(numbers) >= MAX_ATTEMPTS:
         reason = Reason("too_many_attempts", "ours", f"A component was tried {MAX_ATTEMPTS} times.", "Submit it anew.")
         core.records.change(job, state=JobState.FAILED, reason=reason, finished_at=now)

@@ -35,7 +35,7 @@ def on_joined(core: Core, now: Instant, event: ClusterJoined) -> None:
     if event.settings.name in core.information.clusters:
         return
     core.mark_dirty()
-    core.left.pop(event.settings.name, None)
+    core.departed.pop(event.settings.name, None)
     core.settings = replace(core.settings, clusters=(*core.settings.clusters, event.settings))
     core.information.join(event.settings)
     core.recalled.join(event.settings.name)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from koalapy.attempts.cancel import cancel, detach
 from koalapy.attempts.directories import remove_directory
 from koalapy.attempts.submission import submit
-from koalapy.coallocation.stop import account_held, stop_job
+from koalapy.coallocation.stop import account_barrier_time, stop_job
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
@@ -93,7 +93,7 @@ def step(core: Core, now: Instant, job: Job) -> None:
 
 def give_back(core: Core, now: Instant, job: Job, held: Sequence[Attempt]) -> None:
     """Give back these attempts, whose batch jobs have started. Their components are queued again after a pause."""
-    account_held(core, now, job)
+    account_barrier_time(core, now, job)
     before = {each.component: each for each in job.given_back}
     for attempt in held:
         component = attempt.id.component
@@ -117,7 +117,10 @@ def _queue_again(core: Core, now: Instant, job: Job, attempt: Attempt) -> None:
     if cluster not in core.information.clusters or last + 1 >= MAX_ATTEMPTS:
         return stop_job(core, now, job, Outcome.GIVE_BACK, _LEFT)
     following = Attempt(
-        id=AttemptId(number, component, last + 1), cluster=cluster, request=attempt.request, around=attempt.around
+        id=AttemptId(number, component, last + 1),
+        cluster=cluster,
+        request=attempt.request,
+        host_cluster=attempt.host_cluster,
     )
     if not attempt.is_pending_cancel:
         remove_directory(core, attempt)

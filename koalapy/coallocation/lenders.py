@@ -9,7 +9,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.history import HistoryKind
 from koalapy.model.job import Job
-from koalapy.model.lease import Refusal, is_held, lease_of_cluster
+from koalapy.model.lease import Refusal, is_temporary, lease_of_cluster
 from koalapy.model.units import DAY, Duration, Instant
 
 _EVER = Duration(3650 * DAY)
@@ -60,4 +60,4 @@ def _exclude(core: Core, now: Instant, job: Job, cluster: str, until: Instant) -
 def _is_there(core: Core, cluster: str) -> bool:
     """Return whether the cluster is not an ended pilot or lease. A bound lease may have yet to join the grid."""
     lease = lease_of_cluster(cluster)
-    return not is_held(cluster) or cluster in core.information.clusters or lease in core.leases.borrowed
+    return not is_temporary(cluster) or cluster in core.information.clusters or lease in core.leases.borrowed

@@ -99,7 +99,7 @@ def _finish(core: Core, now: Instant, wanted: PruneWanted) -> None:
         return
     del pruning.wanted[number]
     if not wanted.records:
-        core.records.note(now, number, HistoryKind.OUTPUT_PRUNED, left_on=[*wanted.without])
+        core.records.note(now, number, HistoryKind.OUTPUT_PRUNED, remains_on=[*wanted.without])
         return
     if isinstance(wanted.pruned, Attempt):
         core.records.remove_launcher(wanted.pruned)

@@ -8,7 +8,7 @@ cluster has reported.
 from dataclasses import replace
 
 from koalapy.broker.groups import is_spread, of_choice
-from koalapy.coallocation.stop import account_held
+from koalapy.coallocation.stop import account_barrier_time
 from koalapy.core.core import Core
 from koalapy.core.due import DOUBTFUL
 from koalapy.model.events import StoreRestored, WrapperReported
@@ -119,7 +119,7 @@ def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
     shown = event.released_at is not None or event.started_at is not None or event.phase in _SHOWS_RELEASE
     if not shown or job.state is not JobState.CLAIMING:
         return
-    account_held(core, now, job)
+    account_barrier_time(core, now, job)
     for each in job.present:
         if not each.state.ended:
             core.records.find_released(each, event.released_at or now)

@@ -41,7 +41,7 @@ def on_ended(core: Core, now: Instant, event: Ended) -> None:
     job = core.records.jobs[attempt.id.job]
     if job.state.claiming and event.held_since is not None:
         held = attempt.processors * max(0, event.ended_at - event.held_since)
-        core.records.change(job, held=job.held + held)
+        core.records.change(job, held_processor_us=job.held_processor_us + held)
     if event.reason is None:
         return None
     if event.refused:
@@ -160,7 +160,7 @@ def apply_outcome(core: Core, now: Instant, job: Job) -> None:
         choices.refuse(core, now, job, job.reason or choices.BUSY)
         if outcome is Outcome.NEXT_CHOICE:
             return _back(core, now, job, job.position, JobState.WAITING, keeps_choices=True)
-        core.records.change(job, reason=choices.none_left(job))
+        core.records.change(job, reason=choices.no_choice(job))
     if outcome is Outcome.SUBMISSION_FAILURE:
         core.records.change(job, submission_failures=job.submission_failures + 1)
         retried = job.submission_failures < max_submissions
@@ -183,7 +183,7 @@ def _max_failures(core: Core, job: Job) -> tuple[int, int]:
 
 def end_choices(core: Core, now: Instant, job: Job) -> None:
     """Count a submission failure of a waiting job, of whose choices none is left that fits."""
-    reason, tail = choices.none_left(job), core.records.new_tail_position()
+    reason, tail = choices.no_choice(job), core.records.new_tail_position()
     failures = job.submission_failures + 1
     core.records.note(now, job.id, HistoryKind.CHOICES_ENDED, submission_failures=failures, **code_and_message(reason))
     core.records.change(job, submission_failures=failures, reason=reason)

@@ -22,7 +22,7 @@ def stop_job(core: Core, now: Instant, job: Job, outcome: Outcome | None = None,
     if not job.state.stopping:
         if outcome is Outcome.SUBMISSION_FAILURE and choices.has_another(job):
             outcome = Outcome.NEXT_CHOICE
-        account_held(core, now, job)
+        account_barrier_time(core, now, job)
     _stop(core, now, job, outcome, reason)
     for attempt in job.live:
         cancel(core, attempt, job.forced)
@@ -83,17 +83,17 @@ def detach_what_cannot_be_cancelled(core: Core, now: Instant, job: Job) -> None:
             detach(core, now, attempt)
 
 
-def account_held(core: Core, now: Instant, job: Job) -> None:
+def account_barrier_time(core: Core, now: Instant, job: Job) -> None:
     """Add the processor time that the job's attempts held at their barriers until now.
 
     Each is accounted once: when it is released or ends, or when its job stops.
     """
-    held = held_at_barriers(job, now)
+    held = barrier_time(job, now)
     if held:
-        core.records.change(job, held=job.held + held)
+        core.records.change(job, held_processor_us=job.held_processor_us + held)
 
 
-def held_at_barriers(job: Job, now: Instant) -> int:
+def barrier_time(job: Job, now: Instant) -> int:
     """Return the processor-microseconds that the attempts of a claiming job have held at their barriers until now."""
     if not job.state.claiming:
         return 0

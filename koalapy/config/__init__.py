@@ -4,7 +4,7 @@ from koalapy.config.connect import Command, ConnectError, Connection, Docker, Le
 from koalapy.config.convert import borrow_of, cluster_config, engine_settings
 from koalapy.config.difference import AT_START, Changed, Difference, difference
 from koalapy.config.load import json_schema, read_cluster, read_grid, with_clusters
-from koalapy.config.pilots import inside, leased, lent_config, pilot_rules, with_held, with_isolation
+from koalapy.config.pilots import inside, leased, lent_config, pilot_rules, with_isolation, with_temporary
 from koalapy.config.scavenging import SWEEP_POLICIES
 from koalapy.config.schema import Cluster, GridFile
 from koalapy.config.site import Site
@@ -38,6 +38,6 @@ __all__ = [
     "read_cluster",
     "read_grid",
     "with_clusters",
-    "with_held",
     "with_isolation",
+    "with_temporary",
 ]

@@ -7,9 +7,9 @@ from koalapy.config.schema import Cluster, GridFile
 from koalapy.config.site import Site
 from koalapy.model import cluster as model
 from koalapy.model.cluster import ClusterSettings
-from koalapy.model.lease import Borrow, Delegation, Lend, is_held
+from koalapy.model.lease import Borrow, Delegation, Lend, is_temporary
 from koalapy.model.request import Isolate
-from koalapy.model.sent import RunTerms
+from koalapy.model.sent import RunLimits
 from koalapy.model.settings import GRACE, Preempt, Scavenging, Settings
 from koalapy.model.units import SECOND, Duration
 
@@ -75,10 +75,10 @@ def borrow_of(site: Site | None) -> Borrow | None:
     return Borrow(**{**dict(site.borrow), "networks": tuple(site.borrow.networks.items())})
 
 
-def _run(site: Site | None) -> RunTerms | None:
+def _run(site: Site | None) -> RunLimits | None:
     if site is None or site.run is None:
         return None
-    return RunTerms(**{name: value for name, value in dict(site.run).items() if name != "isolation"})
+    return RunLimits(**{name: value for name, value in dict(site.run).items() if name != "isolation"})
 
 
 def _delegation(site: Site | None) -> Delegation:
@@ -125,7 +125,9 @@ def _cluster_settings(name: str, cluster: Cluster) -> ClusterSettings:
         only_named=cluster.only_named,
         scavenge=_scavenge(cluster),
         attributes=tuple(cluster.attributes.items()),
-        isolation=cluster.isolation.visible if is_held(name) and cluster.isolation.method is not Isolate.NONE else None,
+        isolation=cluster.isolation.visible
+        if is_temporary(name) and cluster.isolation.method is not Isolate.NONE
+        else None,
     )
 
 

@@ -13,7 +13,7 @@ from koalapy.config.schema import Cluster, GridFile, Isolation
 from koalapy.model.identity import JobId
 from koalapy.model.lease import LeasedCluster
 from koalapy.model.pilot import Pilot, PilotRule, pilot_cluster, pilot_request
-from koalapy.model.request import ComponentRequest, Isolate, PilotTerms
+from koalapy.model.request import ComponentRequest, Isolate, PilotOptions
 
 # Keys that hold inside an allocation as they do around it. The others are about batch jobs and logins.
 _KEPT = ("setup", "relay", "relay_network", "network", "poll", "shared", "python")
@@ -32,51 +32,51 @@ def _rule(grid: GridFile, cluster: str, owner: str) -> PilotRule:
         walltime=rule.walltime,
         processors_per_node=None if rule.nodes is None else rule.size // rule.nodes,
     )
-    terms = with_isolation(grid, PilotTerms(idle=rule.idle, shared=True, kept=True), cluster)
-    request = pilot_request(component, terms)
+    options = with_isolation(grid, PilotOptions(idle=rule.idle, shared=True, automatic=True), cluster)
+    request = pilot_request(component, options)
     return PilotRule(least=rule.least, most=rule.most, waiting=rule.when.waiting, request=request, owner=owner)
 
 
-def with_isolation(grid: GridFile, terms: PilotTerms, cluster: str) -> PilotTerms:
-    """Return terms with the isolation that the grid file has for the pilots of this cluster."""
+def with_isolation(grid: GridFile, options: PilotOptions, cluster: str) -> PilotOptions:
+    """Return options with the isolation that the grid file has for the pilots of this cluster."""
     if cluster not in grid.clusters:
-        return terms
+        return options
     found = grid.clusters[cluster].isolation
-    return replace(terms, isolate=found.method, visible=found.visible)
+    return replace(options, isolate=found.method, visible=found.visible)
 
 
-def with_held(grid: GridFile, held: Iterable[Pilot | LeasedCluster]) -> GridFile:
+def with_temporary(grid: GridFile, clusters: Iterable[Pilot | LeasedCluster]) -> GridFile:
     """Return the grid with the clusters of these pilots and leases, except pilots on clusters that it does not have."""
     found = {}
-    for each in held:
+    for each in clusters:
         if isinstance(each, LeasedCluster):
             found[each.name] = leased(each)
-        elif each.around in grid.clusters:
-            found[each.name] = inside(grid.clusters[each.around], each.id, each.terms)
+        elif each.host_cluster in grid.clusters:
+            found[each.name] = inside(grid.clusters[each.host_cluster], each.id, each.options)
     return with_clusters(grid, found)
 
 
-def inside(around: Cluster, job: JobId, terms: PilotTerms) -> Cluster:
-    """Return the cluster inside the allocation that this job holds on the cluster `around` it.
+def inside(host: Cluster, job: JobId, options: PilotOptions) -> Cluster:
+    """Return the cluster inside the allocation that this job holds on the cluster `host`.
 
     Sweeps are placed there if it is shared, and if its programs are not isolated: a Launcher is not.
     """
-    values: dict[str, Any] = {key: getattr(around, key) for key in _KEPT if key in around.model_fields_set}
-    values |= {"batch": "allocation", "connect": (connect.Pilot(job).text,), "only_named": not terms.shared}
-    no_sweeps = not terms.shared or terms.isolate is not Isolate.NONE
-    values["isolation"] = Isolation(method=terms.isolate, visible=terms.visible)
+    values: dict[str, Any] = {key: getattr(host, key) for key in _KEPT if key in host.model_fields_set}
+    values |= {"batch": "allocation", "connect": (connect.Pilot(job).text,), "only_named": not options.shared}
+    no_sweeps = not options.shared or options.isolate is not Isolate.NONE
+    values["isolation"] = Isolation(method=options.isolate, visible=options.visible)
     return Cluster.model_construct(**values, scavenge=Scavenge(off=no_sweeps))
 
 
-def lent_config(grid: GridFile, cluster: str, job: JobId, terms: PilotTerms) -> dict[str, Any]:
+def lent_config(grid: GridFile, cluster: str, job: JobId, options: PilotOptions) -> dict[str, Any]:
     """Return the fields by which this lender's KCM on a lease knows its cluster; see `cluster_config`.
 
     `cluster`: that on which the job of the lease's pilot runs. The shared directory is not the lease's own. Launchers
     of the borrower's sweeps are taken if no program is isolated.
     """
     name, around = pilot_cluster(job), grid.clusters[cluster]
-    alone = grid.model_copy(update={"clusters": {name: inside(around, job, terms)}})
-    return cluster_config(alone, name) | {"launchers": terms.isolate is Isolate.NONE}
+    alone = grid.model_copy(update={"clusters": {name: inside(around, job, options)}})
+    return cluster_config(alone, name) | {"launchers": options.isolate is Isolate.NONE}
 
 
 def leased(lease: LeasedCluster) -> Cluster:

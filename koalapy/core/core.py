@@ -42,9 +42,9 @@ class Core:
     given no sign since koalad's start. `came_before`: by cluster, the attempts that were at their barriers in a session
     that this engine has taken over from the one before. `node_sizes`: by cluster, the processors of the largest node
     that the cluster has shown, or that a Launcher has there. `nodes_changed`: whether a cluster was measured since the
-    nodes were last surveyed for sweeps. `left`: clusters that have left the grid since this koalad's start, to which no
-    command goes. `facts`: those that were derived for the owners of attempts, which have not reacted yet. `due`: the
-    steps of the engine that are due.
+    nodes were last surveyed for sweeps. `departed`: clusters that have left the grid since this koalad's start, to
+    which no command goes. `facts`: those that were derived for the owners of attempts, which have not reacted yet.
+    `due`: the steps of the engine that are due.
     """
 
     def __init__(self, settings: Settings, snapshot: Snapshot) -> None:
@@ -82,7 +82,7 @@ class Core:
         self.matching = Matching()
         self.node_sizes: dict[str, int] = {}
         self.nodes_changed = False
-        self.left: dict[str, None] = {}
+        self.departed: dict[str, None] = {}
         self.facts: list[Fact] = []
 
     def inherit(self, before: "Core") -> None:
@@ -90,7 +90,7 @@ class Core:
 
         The sessions of that core go on. Its attempts at their barriers are known again when their cluster is connected.
         """
-        self.foreign, self.pauses, self.left = before.foreign, before.pauses, before.left
+        self.foreign, self.pauses, self.departed = before.foreign, before.pauses, before.departed
         self.silent = {attempt: None for attempt in before.silent if attempt in self.silent}
         self.startup_gate.inherit(before.startup_gate)
         self.neighbours.inherit(before.neighbours)
@@ -108,7 +108,7 @@ class Core:
 
     def forget_cluster(self, cluster: str) -> None:
         """Drop what is known of a cluster that is no part of the grid any more. It has no live attempts."""
-        self.left[cluster] = None
+        self.departed[cluster] = None
         self.information.leave(cluster)
         self.startup_gate.reached(cluster)
         self.recalled.leave(cluster)

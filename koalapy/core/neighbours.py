@@ -8,7 +8,7 @@ from typing import Any
 from koalapy.core.due import NEIGHBOURS, DueSteps
 from koalapy.model.events import NeighbourEvent, NeighbourJoined, NeighbourMessage
 from koalapy.model.identity import JobId
-from koalapy.model.lease import Origin, SeenRequest, SweepWish
+from koalapy.model.lease import Origin, SeenRequest, SweepDemand
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import Instant
 from koalapy.policies.delegation import SitePolicies
@@ -25,8 +25,8 @@ class Neighbours:
     `came_at`: when each neighbour's requests of the past minute came, the oldest first.
     `seen`: the requests of neighbours in the past hour, the oldest first; the store has them too. `match_at`: when
     requests that wait are served. `policies`: those that the grid file names. `placement`: that of the scheduler, by
-    which parts of jobs are found. `wishes`: what sweeps would borrow, in their order; `lacking_since`: since when they
-    find no idle nodes. `looked_at`: the facts at the last look at what waiting jobs need of leases.
+    which parts of jobs are found. `sweep_demands`: what sweeps would borrow, in their order; `lacking_since`: since
+    when they find no idle nodes. `looked_at`: the facts at the last look at what waiting jobs need of leases.
     `exposed_until`: the clusters whose nodes could not isolate programs; until then they lend nothing.
 
     After a restart of koalad the counts of `came_at` begin anew, and so do the waits of `exposed_until`: at worst a
@@ -50,7 +50,7 @@ class Neighbours:
         self.match_at: Instant | None = None
         self.policies = SitePolicies()
         self.placement: PlacementPolicy = worst_fit
-        self.wishes: tuple[SweepWish, ...] = ()
+        self.sweep_demands: tuple[SweepDemand, ...] = ()
         self.lacking_since: dict[JobId, Instant] = {}
         self.looked_at: tuple[object, ...] = ()
 

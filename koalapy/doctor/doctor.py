@@ -16,7 +16,7 @@ from koalapy.doctor.checks import CHECKS, QUICK, TITLES, Check, Finding, Report
 from koalapy.doctor.examination import Began, Ended, Examination
 from koalapy.doctor.examiner import ExaminedCluster
 from koalapy.model.errors import TransientError
-from koalapy.runtime.uplink.connect import connection_of
+from koalapy.runtime.cluster_link.connect import connection_of
 
 _CLEANING_S = 240.0
 _AT_MOST = {"poll": 2.0, "orphan_timeout": 30.0, "grace": 5.0}  # upper bounds, for a short examination

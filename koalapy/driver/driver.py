@@ -224,7 +224,7 @@ class Driver:
             self._store.commit(step)
         self._uncommitted = None
         for each in deliveries:
-            self._known.learn(each.events, each.session, self.engine.core.left)
+            self._known.learn(each.events, each.session, self.engine.core.departed)
             self._renewing |= each.renews
         self._acting = True
         self._act(deliveries, step)

@@ -98,16 +98,16 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The change is in force. `left`: what was given up on clusters that left."""
+    """The change is in force. `remaining`: what was given up on clusters that left."""
 
-    left: Mapping[str, object]
+    remaining: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class InUse:
     """Nothing has changed, for the sake of what is left on clusters that were to leave."""
 
-    left: Mapping[str, object]
+    remaining: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class GridChange(Generic[K]):
         self._state = _State.IDLE
         self._change: Change[K] = Change(after=present)
         self._undone: tuple[str, ...] = ()  # clusters that are drained for the time of the change
-        self._left: Mapping[str, object] = {}
+        self._remaining: Mapping[str, object] = {}
 
     @property
     def is_changing(self) -> bool:
@@ -153,7 +153,7 @@ class GridChange(Generic[K]):
 
     def begin(self, change: Change[K]) -> list[GridCommand[K]]:
         assert not self.is_changing
-        self._change, self._left, self.why_not = change, {}, None
+        self._change, self._remaining, self.why_not = change, {}, None
         drained = {each.name for each in self.present.settings.clusters if each.draining}
         self._undone = tuple(name for name in change.leaving if name not in drained)
         if self._undone:
@@ -174,7 +174,7 @@ class GridChange(Generic[K]):
         if change.forced:
             self._state = _State.FORGETTING
             return [*links, Keep(change.after.kept)]
-        return links + self._end(Done(self._left))
+        return links + self._end(Done(self._remaining))
 
     def refused(self, error: KoalaError) -> list[GridCommand[K]]:
         """React to events that are not committed, and never will be."""
@@ -189,13 +189,13 @@ class GridChange(Generic[K]):
         self._state = _State.RESTORING
         return [Keep(self.present.kept)]
 
-    def looked(self, left: Mapping[str, object]) -> list[GridCommand[K]]:
+    def looked(self, remaining: Mapping[str, object]) -> list[GridCommand[K]]:
         """React to what is on the clusters that leave: those with anything, by name."""
         assert self._state is _State.LOOKING
-        if left and not self._change.forced:
-            self.why_not = InUse(left)
+        if remaining and not self._change.forced:
+            self.why_not = InUse(remaining)
             return self._undo()
-        self._left = left
+        self._remaining = remaining
         return self._commit_change() if self._change.forced else self._keep()
 
     def not_looked(self, error: KoalaError) -> list[GridCommand[K]]:
@@ -208,13 +208,13 @@ class GridChange(Generic[K]):
         if self._state is _State.RESTORING:
             return self._undo()
         if self._state is _State.FORGETTING:
-            return self._end(Done(self._left))
+            return self._end(Done(self._remaining))
         assert self._state is _State.KEEPING
         return self._commit_change()
 
     def not_kept(self, error: KoalaError) -> list[GridCommand[K]]:
         if self._state is _State.FORGETTING:  # the cluster comes back with the next start
-            return self._end(Done(self._left))
+            return self._end(Done(self._remaining))
         self.why_not = self.why_not or Failed(error)
         return self._undo()
 

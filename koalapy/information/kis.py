@@ -15,7 +15,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen, replacer
 from koalapy.model.identity import InstanceId, JobId
 from koalapy.model.isolated import beyond_isolation
-from koalapy.model.lease import is_held
+from koalapy.model.lease import is_temporary
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import DAY, MINUTE, SECOND, Duration, Instant, format_duration, format_instant
 
@@ -138,8 +138,8 @@ _evolve_known, evolve_summary = replacer(Known), replacer(ClusterSummary)
 class Information:
     """The clusters of the grid, by name, in the order of the grid file.
 
-    `commitments` is an index of the records. `reachable`: the connected clusters. `held`: the names of those that are
-    pilots or leases. `availability_version` grows whenever a summary changes in anything that placing depends on.
+    `commitments` is an index of the records. `reachable`: the connected clusters. `temporary`: the names of those that
+    are pilots or leases. `availability_version` grows whenever a summary changes in anything that placing depends on.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Information:
         """
         self._settles, self._beside_program = settles, beside_program
         self.clusters: dict[str, Known] = {settings.name: Known(settings=settings) for settings in clusters}
-        self.held: tuple[str, ...] = tuple(filter(is_held, self.clusters))
+        self.temporary: tuple[str, ...] = tuple(filter(is_temporary, self.clusters))
         self.commitments = Commitments(instance, [known.settings for known in self.clusters.values()])
         self.reachable: frozenset[str] = frozenset()
         self.availability_version = 0
@@ -169,7 +169,7 @@ class Information:
     def join(self, settings: ClusterSettings) -> None:
         """Add a cluster that was never connected."""
         self.clusters[settings.name] = Known(settings=settings)
-        self.held = tuple(filter(is_held, self.clusters))
+        self.temporary = tuple(filter(is_temporary, self.clusters))
         self.commitments.join(settings)
 
     def change(self, settings: ClusterSettings) -> None:
@@ -182,7 +182,7 @@ class Information:
     def leave(self, cluster: str) -> None:
         """Drop a cluster, and all that is known of it."""
         del self.clusters[cluster]
-        self.held = tuple(filter(is_held, self.clusters))
+        self.temporary = tuple(filter(is_temporary, self.clusters))
         self._expiry = None
         self.commitments.leave(cluster)
         self._summaries.pop(cluster, None)

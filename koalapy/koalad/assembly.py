@@ -19,12 +19,12 @@ from koalapy.config import (
     pilot_rules,
     read_cluster,
     with_clusters,
-    with_held,
     with_isolation,
+    with_temporary,
 )
 from koalapy.config.difference import PLACE
 from koalapy.core.foreign import Foreign
-from koalapy.core.left_on import LeftOn
+from koalapy.core.remaining import Remaining
 from koalapy.driver.driver import Driver
 from koalapy.engine import Engine
 from koalapy.journal.journal import Journal
@@ -34,8 +34,8 @@ from koalapy.model.change import Change, Snapshot
 from koalapy.model.errors import OurError, RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.job import Counters
-from koalapy.model.lease import is_held
-from koalapy.model.pilot import clusters_held
+from koalapy.model.lease import is_temporary
+from koalapy.model.pilot import pilots_at_start
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
@@ -45,6 +45,7 @@ from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.runtime import current_grid
 from koalapy.runtime.accounting import Accounting
 from koalapy.runtime.clock import SystemClock, offsets
+from koalapy.runtime.cluster_link.connect import may_ask
 from koalapy.runtime.collecting.written import WrittenStore
 from koalapy.runtime.current_grid import CommandClusters, CurrentGrid
 from koalapy.runtime.disk import DiskUse
@@ -64,9 +65,8 @@ from koalapy.runtime.service import JobFiles, JobStreams, Service
 from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.sweeps import Sweeps
 from koalapy.runtime.unknown import UnknownTags, jobs_and_launchers
-from koalapy.runtime.uplink.connect import may_ask
 from koalapy.scheduler.schedule import Policies
-from koalapy.sites.joining import leases_held
+from koalapy.sites.joining import leases_at_start
 from koalapy.store.contract import Store
 from koalapy.store.open import is_shared, open_store
 from koalapy.views.recovery import Recovery
@@ -116,8 +116,8 @@ class Koalad:
             commanded = replace(commanded, places=commanded.places | current_grid.places_of(grid.file))
             _save_commanded(state_directory, commanded)
         attempts = _known_attempts(snapshot)
-        leases = leases_held(snapshot.leases, attempts, borrow_of(grid.file.site))
-        grid.file = with_held(grid.file, [*clusters_held(snapshot.pilots, attempts), *leases])
+        leases = leases_at_start(snapshot.leases, attempts, borrow_of(grid.file.site))
+        grid.file = with_temporary(grid.file, [*pilots_at_start(snapshot.pilots, attempts), *leases])
         draining = tuple(name for name in commanded.draining if name in grid.file.clusters)
         commanded = replace(commanded, draining=draining)
         self._settings = self._settings_of(grid.file, commanded.draining)
@@ -407,7 +407,7 @@ def _with_commanded(grid: CurrentGrid, state_directory: Path) -> CommandClusters
     systems = list(registered("koalapy.batch_systems"))
     clusters = {name: read_cluster(name, values, systems) for name, values in added.items()}
     grid.file = with_clusters(grid.file, clusters)
-    draining = tuple(name for name in found.draining if name in grid.file.clusters or is_held(name))
+    draining = tuple(name for name in found.draining if name in grid.file.clusters or is_temporary(name))
     return CommandClusters(added, draining, found.places)
 
 
@@ -423,7 +423,7 @@ def _other_batch_system(grid: GridFile, places: Mapping[str, Sequence[Any]], sna
         if not there or former.get(name, cluster.batch) == cluster.batch:
             continue
         living = {JobId(each.owner.id) for each in there if not each.is_pending_cancel}
-        left = LeftOn(tuple(sorted(living)), sum(each.is_pending_cancel for each in there))
+        left = Remaining(tuple(sorted(living)), sum(each.is_pending_cancel for each in there))
         was = former[name]
         message = f"The grid file has {name} with `batch: {cluster.batch}`. It had `batch: {was}`, with {left}."
         advice = f"Write `batch: {was}` again until nothing is left there, or give the new cluster another name."

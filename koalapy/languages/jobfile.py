@@ -30,7 +30,7 @@ from koalapy.languages.paths import (
 from koalapy.model import settings
 from koalapy.model.identity import FIRST_LAUNCHER, MAX_COMPONENTS
 from koalapy.model.labels import KEY, LONGEST_KEY, LONGEST_VALUE, MOST_LABELS, InvalidLabel, check_key, check_value
-from koalapy.model.lease import MOST_LINKS, is_held
+from koalapy.model.lease import MOST_LINKS, is_temporary
 from koalapy.model.request import (
     DEFAULT_PRIORITY,
     FOREVER,
@@ -382,7 +382,7 @@ class ComponentFile(Section):
         fields |= {"processors": self.processors.want, "environment": tuple(self.environment.items())}
         if self.processors.least is not None:
             fields |= {"most": self.processors.want, "least": self.processors.least}
-        if self.cluster is not None and is_held(self.cluster) and "walltime" not in self.model_fields_set:
+        if self.cluster is not None and is_temporary(self.cluster) and "walltime" not in self.model_fields_set:
             fields |= {"walltime": LEAST_OF_PILOT, "until_end": True}
         return ComponentRequest(**fields)
 

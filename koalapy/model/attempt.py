@@ -60,8 +60,8 @@ class Attempt:
     `unknown_since`: since when it is missing. `silent_since`: since when its wrapper has given no sign, though it is
     not known to have ended. `detached_at`: since when its owner no longer waits for it. `superseded`: its job is beyond
     this try, has no record any more, or held a lease, so its output is not needed. `launcher`: set if its owner is no
-    job. `around`: the cluster whose processors its cluster, a pilot, holds; '' if its cluster is none. Its directory
-    lies there.
+    job. `host_cluster`: the cluster whose processors its cluster, a pilot, holds; '' if its cluster is none. Its
+    directory lies there.
     """
 
     id: AttemptId
@@ -88,7 +88,7 @@ class Attempt:
     detached_at: Instant | None = None
     superseded: bool = False
     launcher: LauncherFields | None = None
-    around: str = ""
+    host_cluster: str = ""
 
     @property
     def owner(self) -> Owner:

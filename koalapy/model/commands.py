@@ -367,11 +367,11 @@ class JoinCluster:
     Nothing happens if it is one. Until it is done it is tried again; the newest hint on a cluster counts.
     """
 
-    held: Pilot | LeasedCluster
+    joining: Pilot | LeasedCluster
 
     @property
     def name(self) -> str:
-        return self.held.name
+        return self.joining.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class Job:
     """One job. `position` orders the wait queue within a priority; a job sent to the tail gets a new one.
 
     `attempts`: the present attempt of each component, None for one that has none; empty before a claim. `numbers`: how
-    many attempts each component has had, also those beyond the present ones; empty before the first. `held`:
+    many attempts each component has had, also those beyond the present ones; empty before the first.
     processor-microseconds that were allocated, but waited at a barrier. `excluded`: (cluster, instant) until which the
     cluster is excluded for this job. `collecting`: its attempts have ended, and staged-out files are on their way.
     `patient`: it went into batch queues and has no claim time-out. `forced`: its user does not want to wait for
@@ -130,7 +130,7 @@ class Job:
     submission_failures: int = 0
     completion_failures: int = 0
     overtaken: int = 0
-    held: int = 0
+    held_processor_us: int = 0
     reason: Reason | None = None
     outcome: Outcome | None = None
     excluded: tuple[tuple[str, Instant], ...] = ()

@@ -9,7 +9,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.hours import Hours
 from koalapy.model.identity import JobId
 from koalapy.model.isolated import MPI, beyond_isolation, needs_terminal
-from koalapy.model.request import ComponentRequest, Isolate, Launch, PilotTerms, Request, WhenBusy
+from koalapy.model.request import ComponentRequest, Isolate, Launch, PilotOptions, Request, WhenBusy
 from koalapy.model.states import LeaseState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant, format_duration, format_instant
 
@@ -45,8 +45,8 @@ class Lend:
     `clusters`: all of the grid file if there are none. `walltime`: the longest lease. `lost_after`: a lease of a
     borrower that is out of reach for so long ends. `pass_on`: requests that cannot be served here go on to other
     neighbours. `strangers`: requests that a neighbour passes on for another site are served too.
-    `requests_per_minute`: of one neighbour; more are rejected. `isolate`, `visible`: see PilotTerms. `revoke_for`: the
-    jobs for which leases are taken back. `grace`: how long before its end the borrower is given notice; 0 for none.
+    `requests_per_minute`: of one neighbour; more are rejected. `isolate`, `visible`: see PilotOptions. `revoke_for`:
+    the jobs for which leases are taken back. `grace`: how long before its end the borrower is given notice; 0 for none.
     `hours`: by the clock of koalad's host, when leases may last; always if there are none. `disk`: bytes that one lease
     may have on its cluster's disk; None for no bound.
     """
@@ -136,8 +136,8 @@ class Wanted:
     executables: tuple[str, ...] = ()
 
 
-class SweepWish(NamedTuple):
-    """A wish of a sweep to borrow now. `want`: with the processors of all its waiting parameters. `unit`: of one."""
+class SweepDemand(NamedTuple):
+    """The processors that a sweep would borrow now. `want`: of all its waiting parameters. `unit`: of one."""
 
     sweep: JobId
     want: Wanted
@@ -278,7 +278,7 @@ def lease_of_cluster(cluster: str) -> tuple[str, int] | None:
     return lender, int(number)
 
 
-def is_held(cluster: str) -> bool:
+def is_temporary(cluster: str) -> bool:
     """Return whether the cluster is a pilot or a lease: no cluster of a grid file has a name with a tilde."""
     return "~" in cluster
 
@@ -364,7 +364,7 @@ def beyond_pilots(component: ComponentRequest) -> str:
         "GPUs": component.gpus, "whole nodes to give away": component.exclusive, "queues": component.queue,
         "node features": component.constraint,
     }  # fmt: skip
-    return next((name for name, wish in asked.items() if wish), "")
+    return next((name for name, is_asked in asked.items() if is_asked), "")
 
 
 def _unfit(what: str) -> Reason:
@@ -378,8 +378,8 @@ def lease_request(component: ComponentRequest, lend: Lend) -> Request:
     """
     seconds = (max(SHORTEST_LEASE, component.walltime) - _LAST) // SECOND
     held = replace(component, executable="sleep", arguments=(str(seconds),), launch=Launch.ONCE)
-    terms = PilotTerms(lent=True, isolate=lend.isolate, visible=lend.visible)
-    return Request(name="lease", components=(held,), when_busy=WhenBusy.WAIT, retry_on=(), pilot=terms)
+    options = PilotOptions(lent=True, isolate=lend.isolate, visible=lend.visible)
+    return Request(name="lease", components=(held,), when_busy=WhenBusy.WAIT, retry_on=(), pilot=options)
 
 
 def holds_lease(request: Request) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
-from koalapy.model.request import ComponentRequest, Launch, PilotTerms, Request, WhenBusy
+from koalapy.model.request import ComponentRequest, Launch, PilotOptions, Request, WhenBusy
 from koalapy.model.states import JobState, PilotState
 from koalapy.model.units import SECOND, Duration, Instant
 
@@ -33,7 +33,7 @@ class PilotRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pilot:
-    """The record of a pilot that is not over. `id`: of the job that holds its processors, on the cluster `around` it.
+    """The record of a pilot that has not ended. `id`: of the job that holds its processors, on `host_cluster`.
 
     `idle_since`: since when nothing is on it, though jobs could be placed there at first. `unusable_since`: since when
     nothing is on it because none could. At most one of them is set, and only while it is a cluster. `used`: something
@@ -41,8 +41,8 @@ class Pilot:
     """
 
     id: JobId
-    around: str
-    terms: PilotTerms
+    host_cluster: str
+    options: PilotOptions
     state: PilotState = PilotState.BINDING
     idle_since: Instant | None = None
     unusable_since: Instant | None = None
@@ -62,10 +62,10 @@ def pilot_cluster(job: JobId) -> str:
 
 def first_record(job: Job) -> Pilot | None:
     """Return the first record of the pilot that a job is; None for any other job, and for one that holds a lease."""
-    terms = job.request.pilot
-    if terms is None or terms.lent:
+    options = job.request.pilot
+    if options is None or options.lent:
         return None
-    return Pilot(id=job.id, around=job.request.components[0].cluster or "", terms=terms)
+    return Pilot(id=job.id, host_cluster=job.request.components[0].cluster or "", options=options)
 
 
 def job_of_pilot(cluster: str) -> JobId | None:
@@ -74,7 +74,7 @@ def job_of_pilot(cluster: str) -> JobId | None:
     return JobId(int(number)) if number != cluster and number.isascii() and number.isdecimal() else None
 
 
-def pilot_request(component: ComponentRequest, terms: PilotTerms) -> Request:
+def pilot_request(component: ComponentRequest, options: PilotOptions) -> Request:
     """Return the request of a pilot with the processors, cluster, walltime and options of this component.
 
     Its program waits on the first node until shortly before its walltime. It is never tried again, since the jobs on it
@@ -82,7 +82,7 @@ def pilot_request(component: ComponentRequest, terms: PilotTerms) -> Request:
     """
     seconds = (max(SHORTEST_WALLTIME, component.walltime) - _MARGIN) // SECOND
     held = replace(component, executable="sleep", arguments=(str(seconds),), launch=Launch.ONCE)
-    return Request(name="pilot", components=(held,), when_busy=WhenBusy.QUEUE, retry_on=(), pilot=terms)
+    return Request(name="pilot", components=(held,), when_busy=WhenBusy.QUEUE, retry_on=(), pilot=options)
 
 
 def is_bound(job: Job) -> bool:
@@ -90,7 +90,7 @@ def is_bound(job: Job) -> bool:
     return job.state is JobState.RUNNING and any(each.state.released for each in job.present)
 
 
-def clusters_held(pilots: Iterable[Pilot], attempts: Iterable[Attempt]) -> list[Pilot]:
+def pilots_at_start(pilots: Iterable[Pilot], attempts: Iterable[Attempt]) -> list[Pilot]:
     """Return the pilots of a store that must be clusters from koalad's start on.
 
     Their programs run, or attempts on them are known. `attempts`: all that are not cleaned up.

@@ -169,18 +169,18 @@ class Isolate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PilotTerms:
-    """The terms of a pilot: a job whose processors are a cluster of their own for as long as it runs.
+class PilotOptions:
+    """The options of a pilot: a job whose processors are a cluster of their own for as long as it runs.
 
     `idle`: it ends after so long without anything to run. `shared`: jobs that do not name it are placed there too.
-    `kept`: koalapy opened it by itself, by the grid file. `lent`: it holds a lease of a neighbouring site, and is
+    `automatic`: koalapy opened it by itself, by the grid file. `lent`: it holds a lease of a neighbouring site, and is
     no cluster here. `isolate`: how programs there are isolated; `visible`: the directories that they see nevertheless,
     read-only.
     """
 
     idle: Duration = PILOT_IDLE
     shared: bool = False
-    kept: bool = False
+    automatic: bool = False
     lent: bool = False
     isolate: Isolate = Isolate.NONE
     visible: tuple[str, ...] = ()
@@ -220,7 +220,7 @@ class Request:
     keep_output: KeepOutput | None = None
     labels: Labels = ()
     notify: tuple[Notify, ...] | None = None
-    pilot: PilotTerms | None = None
+    pilot: PilotOptions | None = None
     after: tuple[JobId, ...] = ()
     retrials: int | None = None
     relax_after: Duration | None = None

@@ -1,4 +1,4 @@
-"""A sent job: one of this site's, or a subtree of a flow, that a neighbour runs as its own, on its terms."""
+"""A sent job: one of this site's, or a subtree of a flow, that a neighbour runs as its own, within its limits."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class SentChange(StrEnum):
 
 
 class RunOption(StrEnum):
-    """A key of a component that a received job has only if this site's terms name it.
+    """A key of a component that a received job has only if the limits of this site name it.
 
     By each of them a component may get more of a cluster than its processors, or another account's share.
     """
@@ -56,8 +56,8 @@ class RunOption(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunTerms:
-    """The terms on which this site runs jobs of the neighbours `sites`; it refuses those of others.
+class RunLimits:
+    """The limits within which this site runs jobs of the neighbours `sites`; it refuses those of others.
 
     `processors`, `walltime`: the most that a component may ask for. `jobs`: how many are run at a time. `priority`: no
     such job goes before other jobs of this priority. `options`: what else a component may ask for.
@@ -98,25 +98,25 @@ def _unfit(what: str, advice: str) -> Reason:
     return Reason("not_sent", "request", what, advice)
 
 
-def why_not_run(terms: RunTerms | None, site: str, request: Request, running: int) -> Reason | None:
+def why_not_run(limits: RunLimits | None, site: str, request: Request, running: int) -> Reason | None:
     """Return why this site does not run a neighbour's job; None if it does. `running`: how many it runs already."""
-    if terms is None or site not in terms.sites:
+    if limits is None or site not in limits.sites:
         return Reason("not_run", "request", "It runs no jobs of this site.", "Ask its people.")
-    if running + max(1, len(request.jobs)) > terms.jobs:
-        message = f"It runs {counted_as(terms.jobs, 'job')} of its neighbours at a time, and has {running} of them."
+    if running + max(1, len(request.jobs)) > limits.jobs:
+        message = f"It runs {counted_as(limits.jobs, 'job')} of its neighbours at a time, and has {running} of them."
         return Reason("too_many", "request", message, "Send it later.")
     for each in components_of(request):
         most = max(each.processors, each.most or 0)
-        if most > terms.processors:
-            message = f"It runs components of {counted_as(terms.processors, 'processor')} at most, and one has {most}."
+        if most > limits.processors:
+            message = f"It runs components of {counted_as(limits.processors, 'processor')} at most, and one has {most}."
             return Reason("too_large", "request", message, "Ask for fewer processors.")
-        if each.walltime > terms.walltime or each.until_end:
-            longest = format_duration(terms.walltime)
+        if each.walltime > limits.walltime or each.until_end:
+            longest = format_duration(limits.walltime)
             asked = "what is left of a pilot" if each.until_end else format_duration(each.walltime)
             message = f"It runs programs for {longest} at most, and one asks for {asked}."
             return Reason("too_long", "request", message, "Give the job a shorter walltime.")
         for option in RunOption:
-            if getattr(each, option) and option not in terms.options:
+            if getattr(each, option) and option not in limits.options:
                 message = f"It takes no `{option}` from other sites."
                 return Reason("option", "request", message, "Leave it out, or ask its people to add it to `options`.")
     return None

@@ -8,7 +8,7 @@ from koalapy.model.hours import Offsets
 from koalapy.model.lease import Borrow, Delegation, Lend
 from koalapy.model.pilot import PilotRule
 from koalapy.model.request import DEFAULT_PRIORITY
-from koalapy.model.sent import RunTerms
+from koalapy.model.sent import RunLimits
 from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Duration
 
 DEFAULT_QUEUE = "fpfs"
@@ -116,7 +116,7 @@ class Settings:
     preempt: Preempt = Preempt()
     lend: Lend | None = None
     borrow: Borrow | None = None
-    run: RunTerms | None = None
+    run: RunLimits | None = None
     delegation: Delegation = field(default_factory=Delegation)
     pilots: tuple[tuple[str, PilotRule], ...] = ()
 

@@ -66,7 +66,7 @@ class Sweep:
         return Intervals.of(((1, self.count),)) - taken
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """The number of parameters that are not done."""
         return self.count - len(self.done)
 

@@ -13,7 +13,7 @@ from koalapy.model.job import Job
 from koalapy.model.pilot import PilotRule
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import Instant, format_duration
-from koalapy.policies.pilots import Kept, PilotKeeper
+from koalapy.policies.pilots import OwnPilots, PilotKeeper
 
 
 def step(core: Core, now: Instant) -> bool:
@@ -34,9 +34,9 @@ def _keep(core: Core, now: Instant) -> None:
     pilots.keepers = {cluster: pilots.keepers.get(cluster, PilotKeeper()) for cluster, _ in rules}
     for cluster, rule in rules:
         kept = {
-            each.id: Kept(each.state.is_cluster, bool(core.records.live(each.name)))
+            each.id: OwnPilots(each.state.is_cluster, bool(core.records.live(each.name)))
             for each in pilots.records.values()
-            if each.terms.kept and each.around == cluster
+            if each.options.automatic and each.host_cluster == cluster
         }
         is_full = len(kept) >= rule.most or any(not each.bound for each in kept.values())
         waits_since = None if is_full else _waits_since(core, rule)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from koalapy.coallocation import clusters
 from koalapy.coallocation.stop import cancel_work
 from koalapy.core.core import Core
-from koalapy.core.left_on import LeftOn, left_on, there_on
+from koalapy.core.remaining import Remaining, present_on, remaining_on
 from koalapy.information.kis import Known
 from koalapy.model.commands import GridHint, JoinCluster, LeaveCluster
 from koalapy.model.errors import Reason
@@ -33,7 +33,7 @@ def on_close_requested(core: Core, now: Instant, event: PilotCloseRequested) -> 
     if pilot is None or pilot.state is PilotState.CLOSING:
         return
     known = core.information.clusters.get(pilot.name)
-    if event.force or not pilot.state.is_cluster or known is None or not left_on(core, pilot.name):
+    if event.force or not pilot.state.is_cluster or known is None or not remaining_on(core, pilot.name):
         _end(core, now, pilot, _CLOSED)
 
 
@@ -60,14 +60,16 @@ def step(core: Core, now: Instant) -> bool:
             _follow_end(core, now, pilot, known)
         elif pilot.state.is_cluster and known is not None:
             _follow_use(core, now, pilot, known, spare)
-        elif pilot.state.is_cluster and pilot.around in core.information.clusters:
+        elif pilot.state.is_cluster and pilot.host_cluster in core.information.clusters:
             _hint(core, JoinCluster(pilot))
     return bool(pilots.records)
 
 
 def _spare(core: Core) -> Counter[str]:
     """Return by cluster how many of the kept pilots may end though they could go on."""
-    kept = [each.around for each in core.pilots.records.values() if each.terms.kept and not _is_closing(each)]
+    kept = [
+        each.host_cluster for each in core.pilots.records.values() if each.options.automatic and not _is_closing(each)
+    ]
     spare = Counter(kept)
     for cluster, rule in core.settings.pilots:
         spare[cluster] -= rule.least
@@ -143,7 +145,7 @@ def _follow_use(core: Core, now: Instant, pilot: Pilot, known: Known, spare: Cou
     if isinstance(core.pilots.hints.get(pilot.name), JoinCluster):
         del core.pilots.hints[pilot.name]
     drained = PilotState.DRAINING if known.settings.draining else PilotState.BOUND
-    there = there_on(core, pilot.name)
+    there = present_on(core, pilot.name)
     if is_used(core, pilot, known, there):
         used = pilot.used or bool(there.living)
         core.pilots.put(replace(pilot, state=drained, idle_since=None, unusable_since=None, used=used))
@@ -153,14 +155,14 @@ def _follow_use(core: Core, now: Instant, pilot: Pilot, known: Known, spare: Cou
     if not why:
         core.pilots.look_at = min(filter(None, (core.pilots.look_at, at)), default=None)
         return
-    if pilot.terms.kept and pilot.state is PilotState.BOUND and pilot.idle_since is not None:
-        spare[pilot.around] -= 1
-        if spare[pilot.around] < 0 and any(cluster == pilot.around for cluster, _ in core.settings.pilots):
+    if pilot.options.automatic and pilot.state is PilotState.BOUND and pilot.idle_since is not None:
+        spare[pilot.host_cluster] -= 1
+        if spare[pilot.host_cluster] < 0 and any(cluster == pilot.host_cluster for cluster, _ in core.settings.pilots):
             return
     _end(core, now, pilot, Reason("pilot_ended", "request", why, ""))
 
 
-def is_used(core: Core, pilot: Pilot, known: Known, there: LeftOn) -> bool:
+def is_used(core: Core, pilot: Pilot, known: Known, there: Remaining) -> bool:
     """Return whether something is on a pilot that is a cluster, or work that names it waits and could run there.
 
     While it is drained or cannot be used, no work that waits keeps it. A job that is held, or has run there and goes on
@@ -188,11 +190,11 @@ def _why_ended(pilot: Pilot, now: Instant, trouble: Reason | None) -> tuple[str,
     if trouble is not None and trouble.code == _NO_ISOLATION:
         return trouble.message, now
     if pilot.idle_since is not None:
-        why, at = f"Nothing ran on it for {format_duration(pilot.terms.idle)}.", pilot.idle_since + pilot.terms.idle
+        why, at = f"Nothing ran on it for {format_duration(pilot.options.idle)}.", pilot.idle_since + pilot.options.idle
     else:
         assert pilot.unusable_since is not None
         assert trouble is not None
-        patience = REFUSED if trouble.code == _NO_NODES else max(pilot.terms.idle, UNUSABLE)
+        patience = REFUSED if trouble.code == _NO_NODES else max(pilot.options.idle, UNUSABLE)
         why, at = f"It could not be used: {trouble.message}", pilot.unusable_since + patience
     return why if now >= at else "", Instant(at)
 

@@ -11,7 +11,7 @@ FIRST_PAUSE, LONGEST_PAUSE = Duration(MINUTE), Duration(HOUR)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class OwnPilots:
     """A pilot of a rule that is not over. `bound`: it is a cluster. `used`: something of a job is there now."""
 
     bound: bool
@@ -35,10 +35,10 @@ class PilotKeeper:
         """The instant before which nothing is opened, after pilots that were of no use."""
         return self._paused_until
 
-    def step(self, now: Instant, rule: PilotRule, kept: Mapping[JobId, Kept], waits_since: Instant | None) -> int:
+    def step(self, now: Instant, rule: PilotRule, kept: Mapping[JobId, OwnPilots], waits_since: Instant | None) -> int:
         """Return how many pilots to open now: none or one.
 
-        `kept`: the rule's pilots that are not over. `waits_since`: since when the oldest job waits that a pilot could
+        `kept`: the rule's pilots that have not ended. `waits_since`: since when the oldest job waits that a pilot could
         run; None if there is none.
         """
         for pilot, used in self._used.items():

@@ -10,7 +10,7 @@ from typing import Any
 from koalapy.config import Cluster, GridFile
 from koalapy.config.difference import PLACE
 from koalapy.model.errors import OurError, RequestError
-from koalapy.model.lease import is_held
+from koalapy.model.lease import is_temporary
 from koalapy.model.pilot import job_of_pilot
 from koalapy.model.textfile.words import listed, nearest
 
@@ -58,7 +58,7 @@ def place_of(cluster: Cluster) -> list[Any]:
 
 
 def places_of(grid: GridFile) -> dict[str, list[Any]]:
-    return {name: place_of(cluster) for name, cluster in grid.clusters.items() if not is_held(name)}
+    return {name: place_of(cluster) for name, cluster in grid.clusters.items() if not is_temporary(name)}
 
 
 def load_commanded(state_directory: Path) -> CommandClusters:

@@ -23,10 +23,10 @@ from koalapy.config import (
     difference,
     read_cluster,
     with_clusters,
-    with_held,
+    with_temporary,
 )
 from koalapy.config.difference import PLACE
-from koalapy.core.left_on import LeftOn, left_on
+from koalapy.core.remaining import Remaining, remaining_on
 from koalapy.driver.driver import Delivery
 from koalapy.driver.grid_change import (
     Change,
@@ -50,6 +50,7 @@ from koalapy.model.pilot import Pilot, job_of_pilot
 from koalapy.model.settings import Settings
 from koalapy.model.textfile.words import listed
 from koalapy.runtime import current_grid
+from koalapy.runtime.cluster_link.connect import may_ask
 from koalapy.runtime.current_grid import CommandClusters, CurrentGrid, no_such_cluster, place_of, places_of
 from koalapy.runtime.driver_thread import (
     COMMIT_S,
@@ -61,7 +62,6 @@ from koalapy.runtime.driver_thread import (
 )
 from koalapy.runtime.links import ClusterLinks
 from koalapy.runtime.logins import Logins
-from koalapy.runtime.uplink.connect import may_ask
 
 _LOG = structlog.get_logger()
 _AGAIN_S = 5.0  # after a change for a hint that failed
@@ -171,7 +171,7 @@ class GridChanges:
                 name, hint = next(iter(self._hints.items()))
                 del self._hints[name]
             try:
-                self._join(hint.held) if isinstance(hint, JoinCluster) else self._leave(name)
+                self._join(hint.joining) if isinstance(hint, JoinCluster) else self._leave(name)
             except Exception as error:
                 _LOG.warning(
                     "hint_not_followed", cluster=name, reason=str(error), exc_info=not isinstance(error, KoalaError)
@@ -186,7 +186,7 @@ class GridChanges:
         def joined() -> Change[Kept] | None:
             if held.name in self._grid.file.clusters:
                 return None
-            file = with_held(self._grid.file, [held])
+            file = with_temporary(self._grid.file, [held])
             if held.name not in file.clusters:
                 return None
             return Change(after=self._grid_of(file, self._contents), joining=(held.name,))
@@ -204,7 +204,7 @@ class GridChanges:
             after = self._grid_of(_without(self._grid.file, name), replace(self._contents, draining=draining))
             return Change(after=after, leaving=(name,), forced=True)
 
-        lost = self._make(left).get(name, LeftOn())
+        lost = self._make(left).get(name, Remaining())
         _LOG.info("cluster_ended", cluster=name, lost=str(lost))
 
     # ---- one cluster
@@ -228,7 +228,7 @@ class GridChanges:
         self._make(added)
         _LOG.info("cluster_added", cluster=name)
 
-    def remove(self, name: str, force: bool = False) -> LeftOn:
+    def remove(self, name: str, force: bool = False) -> Remaining:
         """Remove a cluster, and return what was given up there.
 
         `force`: give up what koalapy has there: attempts count as lost, and nobody cancels them. Raises KoalaError if
@@ -256,11 +256,11 @@ class GridChanges:
             after = Grid(Kept(file, contents), self._parts.settings(file, contents.draining))
             return Change(after=after, leaving=(name,), forced=force)
 
-        given_up = self._make(removed).get(name, LeftOn())
+        given_up = self._make(removed).get(name, Remaining())
         _LOG.info("cluster_removed", cluster=name, given_up=str(given_up))
         return given_up
 
-    def drain(self, name: str, draining: bool) -> LeftOn:
+    def drain(self, name: str, draining: bool) -> Remaining:
         """Place nothing on the cluster any more, or place jobs there again. Returns what koalapy has there now.
 
         It is kept over restarts. Raises KoalaError; then nothing has changed.
@@ -276,7 +276,7 @@ class GridChanges:
 
         self._make(drained)
         _LOG.info("cluster_draining" if draining else "cluster_resumed", cluster=name)
-        return self._left([name]).get(name, LeftOn())
+        return self._remaining([name]).get(name, Remaining())
 
     # ---- the grid file
 
@@ -298,7 +298,7 @@ class GridChanges:
             for name in found.added:
                 self._refuse_other_place(name, grid.clusters[name])
             if check:
-                outcome.append(Reloaded(found, tuple(_refusals(found, self._left(found.leaving)))))
+                outcome.append(Reloaded(found, tuple(_refusals(found, self._remaining(found.leaving)))))
                 return None
             outcome.append(Reloaded(found))
             if refused := _refusals(found, {}):
@@ -330,7 +330,7 @@ class GridChanges:
 
     # ---- a change, step by step
 
-    def _make(self, change: Callable[[], Change[Kept] | None]) -> Mapping[str, LeftOn]:
+    def _make(self, change: Callable[[], Change[Kept] | None]) -> Mapping[str, Remaining]:
         """Make a change, if there is one. Returns what was given up on clusters that left. Raises KoalaError."""
         if not self._lock.acquire(timeout=COMMIT_S):
             raise not_committed(self._trouble())
@@ -342,7 +342,7 @@ class GridChanges:
         except BaseException:
             self._lock.release()
             raise
-        outcome: Future[Mapping[str, LeftOn]] = Future()
+        outcome: Future[Mapping[str, Remaining]] = Future()
         threading.Thread(target=self._carry_out, args=(commands, outcome), name="grid-change", daemon=True).start()
         try:
             return committed_in_time(outcome, self._trouble)
@@ -354,7 +354,7 @@ class GridChanges:
     def _trouble(self) -> Reason | None:
         return self._parts.loop.trouble
 
-    def _carry_out(self, commands: Iterable[GridCommand[Kept]], outcome: "Future[Mapping[str, LeftOn]]") -> None:
+    def _carry_out(self, commands: Iterable[GridCommand[Kept]], outcome: "Future[Mapping[str, Remaining]]") -> None:
         """Carry the machine's commands out until the change is over, and set its outcome."""
         waiting = deque(commands)
         try:
@@ -375,7 +375,7 @@ class GridChanges:
                 return self._commit(command)
             case Look():
                 try:
-                    return self._machine.looked(self._left(command.names))
+                    return self._machine.looked(self._remaining(command.names))
                 except KoalaError as error:
                     return self._machine.not_looked(error)
             case Leave():
@@ -389,7 +389,7 @@ class GridChanges:
                 self._parts.logins.join(command.name, may_ask(self._grid.file.clusters[command.name]))
                 self._parts.links.renew(command.name)
             case Done():
-                outcome.set_result(command.left)
+                outcome.set_result(command.remaining)
             case InUse() | Failed():
                 outcome.set_exception(_error_of(command))
         return ()
@@ -427,9 +427,9 @@ class GridChanges:
     def _contents(self) -> CommandClusters:
         return self._machine.present.kept.contents
 
-    def _left(self, names: Iterable[str]) -> dict[str, LeftOn]:
+    def _remaining(self, names: Iterable[str]) -> dict[str, Remaining]:
         """Return the clusters that koalapy has something on, or waits for. Raises TransientError without an answer."""
-        found = self._parts.loop.ask(lambda engine: {name: left_on(engine.core, name) for name in names})
+        found = self._parts.loop.ask(lambda engine: {name: remaining_on(engine.core, name) for name in names})
         return {name: left for name, left in found.items() if left}
 
     def _grid_of(self, file: GridFile, contents: CommandClusters) -> Grid[Kept]:
@@ -446,7 +446,7 @@ class GridChanges:
         known = self._contents.places.get(name)
         if known is None or known == place_of(cluster):
             return
-        left = self._left([name]).get(name)
+        left = self._remaining([name]).get(name)
         if left is not None and (left.living or left.pending_cancels):
             was = ", ".join(f"{key}: {_shown(value)}" for key, value in zip(PLACE, known, strict=True) if value)
             message = f"The store knows a cluster {name} at another place ({was}), with {left}."
@@ -460,27 +460,27 @@ def _without(grid: GridFile, name: str) -> GridFile:
 
 
 def _error_of(why: InUse | Failed) -> KoalaError:
-    return why.error if isinstance(why, Failed) else _in_use(cast(Mapping[str, LeftOn], why.left))
+    return why.error if isinstance(why, Failed) else _in_use(cast(Mapping[str, Remaining], why.remaining))
 
 
-def _in_use(left: Mapping[str, LeftOn]) -> RequestError:
+def _in_use(remaining: Mapping[str, Remaining]) -> RequestError:
     """Return the error for clusters that cannot leave yet."""
-    sentences = " ".join(_sentences(left))
-    advice = f"`koala cluster remove {next(iter(left))} --drain` waits until nothing is left there."
-    if all(not (each.living or each.pending_cancels or each.collecting) for each in left.values()):
+    sentences = " ".join(_sentences(remaining))
+    advice = f"`koala cluster remove {next(iter(remaining))} --drain` waits until nothing is left there."
+    if all(not (each.living or each.pending_cancels or each.collecting) for each in remaining.values()):
         advice = "Cancel these jobs, or submit them for another cluster."
     return RequestError("cluster_in_use", f"{sentences} Nothing was changed.", advice)
 
 
-def _sentences(left: Mapping[str, LeftOn]) -> list[str]:
-    return [f"{name} cannot leave the grid because of {what}." for name, what in left.items()]
+def _sentences(remaining: Mapping[str, Remaining]) -> list[str]:
+    return [f"{name} cannot leave the grid because of {what}." for name, what in remaining.items()]
 
 
-def _refusals(found: Difference, left: Mapping[str, LeftOn]) -> list[str]:
+def _refusals(found: Difference, remaining: Mapping[str, Remaining]) -> list[str]:
     """Return why the change cannot be made, as sentences."""
     keys = listed(found.at_start, "and")
     at_start = [f"koalad reads {keys} only when it starts. Nothing was changed."] if keys else []
-    return at_start + _sentences(left)
+    return at_start + _sentences(remaining)
 
 
 def _link_of(grid: GridFile, name: str) -> tuple[object, ...]:

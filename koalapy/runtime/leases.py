@@ -64,8 +64,8 @@ class Leases:
         found = next((each for each in self.all() if each.name == name), None)
         if found is None:
             raise RequestError("no_such_lease", f"There is no lease {name}.", "`koala leases` lists them.")
-        if found.left and not force:
-            message = f"{name} cannot be returned because of {found.left}. Nothing was changed."
+        if found.remaining and not force:
+            message = f"{name} cannot be returned because of {found.remaining}. Nothing was changed."
             raise RequestError("lease_in_use", message, "`--force` gives it up.")
         lease = found.lease
         self._service.do(

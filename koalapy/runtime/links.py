@@ -45,12 +45,15 @@ from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import StoreRestored
 from koalapy.model.identity import AttemptId, InstanceId, JobId, is_site, site_of, tag_of
 from koalapy.model.job import Job
-from koalapy.model.lease import is_held, lease_of_cluster
+from koalapy.model.lease import is_temporary, lease_of_cluster
 from koalapy.model.pilot import is_bound, job_of_pilot
 from koalapy.model.request import Isolate
 from koalapy.model.states import JobState, LeaseState
 from koalapy.model.sweep import Work
 from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.cluster_link.connect import connection_of
+from koalapy.runtime.cluster_link.link import CLOSE_S, Link, LinkServices, Relay
+from koalapy.runtime.cluster_link.pilot import LeaseConnection, Lent, PilotConnection, allocation_environment, examined
 from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.collector import Collector, Recorded
 from koalapy.runtime.collecting.written import WrittenStore
@@ -62,9 +65,6 @@ from koalapy.runtime.rendezvous import RendezvousHub
 from koalapy.runtime.session.exchange import understood
 from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.streams import Stream
-from koalapy.runtime.uplink.connect import connection_of
-from koalapy.runtime.uplink.link import CLOSE_S, Link, LinkServices, Relay
-from koalapy.runtime.uplink.pilot import LeaseConnection, Lent, PilotConnection, examined, surroundings
 
 if TYPE_CHECKING:
     from koalapy.runtime.sites.links import SiteLinks
@@ -337,7 +337,7 @@ class ClusterLinks:
                 "not_bound", f"The pilot's job {pilot} does not run.", "`koala pilots` shows its state."
             )
         (attempt,) = job.present
-        prefix = surroundings(attempt, job.request.pilot, self._clock.now())
+        prefix = allocation_environment(attempt, job.request.pilot, self._clock.now())
         return _named(self._links, attempt.cluster).open_command(attempt.id, prefix + command)
 
     def _open_kcm(self, lender: str, number: int) -> Stream:
@@ -403,7 +403,7 @@ class ClusterLinks:
             hides=terms.isolate is not Isolate.NONE,
             config=lent_config(file, attempt.cluster, job.id, terms) | {"shared": LEASE_SHARED},
         )
-        return attempt, surroundings(attempt, terms, self._clock.now()), lent
+        return attempt, allocation_environment(attempt, terms, self._clock.now()), lent
 
     def _deliver(self, cluster: str, mark: object, delivery: Delivery) -> None:
         """Pass on a delivery of the cluster's present link; an abandoned login of an earlier one may still report."""
@@ -414,7 +414,7 @@ class ClusterLinks:
         self._hub.connected(cluster)
         self._connected(cluster)
         for name, link in list(self._links.items()):
-            if is_held(name):
+            if is_temporary(name):
                 link.retry()  # the cluster may be the one that its job runs on
 
     def _check(self, cluster: str, session: int, welcome: Welcome) -> Verdict:

@@ -9,7 +9,7 @@ from koalapy.model.events import PilotCloseRequested
 from koalapy.model.identity import JobId
 from koalapy.model.lease import holds_lease
 from koalapy.model.pilot import SHORTEST_WALLTIME, job_of_pilot, pilot_request
-from koalapy.model.request import ComponentRequest, Isolate, PilotTerms
+from koalapy.model.request import ComponentRequest, Isolate, PilotOptions
 from koalapy.model.units import Instant, format_duration
 from koalapy.pilots.kept import why_useless
 from koalapy.runtime.clock import SystemClock
@@ -30,7 +30,7 @@ class Pilots:
         loop: DriverThread,
         clock: SystemClock,
         owner: str,
-        isolated: Callable[[PilotTerms, str], PilotTerms],
+        isolated: Callable[[PilotOptions, str], PilotOptions],
     ) -> None:
         """`owner`: to whom the pilots' jobs belong.
 
@@ -57,7 +57,7 @@ class Pilots:
         return found
 
     def open(
-        self, component: ComponentRequest, terms: PilotTerms, key: str, isolate: Isolate | None = None
+        self, component: ComponentRequest, options: PilotOptions, key: str, isolate: Isolate | None = None
     ) -> PilotView:
         """Submit a pilot with the processors, cluster, walltime and options of this component. Returns at once.
 
@@ -72,10 +72,10 @@ class Pilots:
             raise RequestError("bad_walltime", message, "Give a longer --walltime.")
         now = self._clock.now()
         self._loop.ask(lambda engine: _refuse_useless(engine, now, component))
-        terms = self._isolated(terms, name)
+        options = self._isolated(options, name)
         if isolate is not None:
-            terms = replace(terms, isolate=isolate)
-        return self._view(self._service.submit(pilot_request(component, terms), self._owner, key))
+            options = replace(options, isolate=isolate)
+        return self._view(self._service.submit(pilot_request(component, options), self._owner, key))
 
     def close(self, name: str, drain: bool, force: bool) -> PilotView:
         """Begin to end a pilot. `drain`: place nothing there any more, and end it when nothing is left there.
@@ -90,7 +90,7 @@ class Pilots:
             self._service.do(PilotCloseRequested(pilot=found.job.id, force=force))
         after = self._view(found.job.id)
         if after.pilot is not None and after.pilot.state.is_cluster and not drain:
-            message = f"{name} cannot be closed because of {after.left}. Nothing was changed."
+            message = f"{name} cannot be closed because of {after.remaining}. Nothing was changed."
             raise RequestError("pilot_in_use", message, "`--drain` waits until nothing is left, `--force` gives it up.")
         return after
 

@@ -580,7 +580,7 @@ class Service:
     def _refuse_pruned(self, job: Work) -> None:
         """Raises RequestError if maintenance has removed all directories of the job or sweep."""
         for line in self._store.history(job.id):
-            if line.kind == HistoryKind.OUTPUT_PRUNED and not line.details.get("left_on"):
+            if line.kind == HistoryKind.OUTPUT_PRUNED and not line.details.get("remains_on"):
                 message = (
                     f"What job {job.id} wrote was pruned on {format_instant(line.at)}: its directories are removed."
                 )

@@ -14,7 +14,7 @@ from koalapy.policies.admission import AdmissionPolicy, AdmissionState, admissio
 from koalapy.scavenging.shares import nodes_wanted
 
 
-def in_turn(waiting: Sequence[Sweep]) -> list[Sweep]:
+def in_order(waiting: Sequence[Sweep]) -> list[Sweep]:
     return sorted(waiting, key=lambda sweep: (sweep.request.priority, sweep.position))
 
 
@@ -28,8 +28,8 @@ def admit(
 ) -> None:
     """Admit as many waiting sweeps as the policy allows, and note why the others wait.
 
-    `waiting`: in the order of `in_turn`. `predicted`: the nodes that sweeps can expect to hold grid-wide. If the policy
-    fails, no sweep is admitted, or one if none is active.
+    `waiting`: in the order of `in_order`. `predicted`: the nodes that sweeps can expect to hold grid-wide. If the
+    policy fails, no sweep is admitted, or one if none is active.
     """
     crowd = AdmissionState(
         active=tuple(nodes_wanted(core, sweep) for sweep in active),

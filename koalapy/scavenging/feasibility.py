@@ -12,7 +12,7 @@ from koalapy.model.request import ComponentRequest
 from koalapy.model.settings import Settings
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Duration, Instant, format_duration
-from koalapy.scavenging import wishes
+from koalapy.scavenging import lease_demand
 from koalapy.scavenging.idle_nodes import Nodes
 from koalapy.scavenging.launchers import MOST_FAILURES, shortest_walltime, slots_of
 
@@ -74,7 +74,7 @@ def why_hopeless(core: Core, sweep: Sweep) -> Reason | None:
     left = [each.name for each in core.settings.clusters if each.name not in barred_for_good]
     refused = {cluster: reason for (of, cluster), reason in core.sessions.refused.items() if of == sweep.id}
     if not left:
-        return None if wishes.may_borrow(core, sweep.request) else nowhere(core, template, sizes)
+        return None if lease_demand.may_borrow(core, sweep.request) else nowhere(core, template, sizes)
     return refused[left[0]] if all(name in refused for name in left) else None
 
 

@@ -97,7 +97,7 @@ def _room(sweep: Sweep, cluster: str, slots: dict[str, int]) -> int:
     of a sweep, no cluster therefore keeps parameters that others could run.
     """
     here, all_slots = slots.get(cluster, 0), sum(slots.values())
-    part = -(-sweep.left * here // all_slots) if all_slots else 0
+    part = -(-sweep.remaining * here // all_slots) if all_slots else 0
     return max(here, part) - len(sweep.out_on(cluster))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from koalapy.attempts import launchers
-from koalapy.attempts.directories import cluster_around
+from koalapy.attempts.directories import host_cluster_of
 from koalapy.attempts.submission import submit
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt, LauncherFields, Owner, OwnerKind, fields_of
@@ -54,8 +54,8 @@ def launch(core: Core, now: Instant, sweep: Sweep, cluster: ClusterSettings, siz
         return False
     fields = LauncherFields(owner=owner_of(sweep.id), claimed_at=now)
     request = node_request(sweep, cluster, size, core.settings, core.information.walltime_limit(cluster.name))
-    around = cluster_around(core, cluster.name)
-    attempt = Attempt(id=identity, cluster=cluster.name, request=request, launcher=fields, around=around)
+    host_cluster = host_cluster_of(core, cluster.name)
+    attempt = Attempt(id=identity, cluster=cluster.name, request=request, launcher=fields, host_cluster=host_cluster)
     launcher = launchers.claim(core, now, attempt)
     space = sweep.request.parameters
     assert space is not None

@@ -24,11 +24,11 @@ from koalapy.scavenging import (
     feasibility,
     feeding,
     launchers,
+    lease_demand,
     parameters,
     policy_calls,
     reclaim,
     shares,
-    wishes,
 )
 from koalapy.scavenging.idle_nodes import IdleNodes, Nodes
 from koalapy.scavenging.launchers import launch, owner_of, starts_until, staying, stop_launcher
@@ -74,7 +74,7 @@ class Scavenger:
         core, template, sizes = self._core, request.components[0], self._idle_nodes.shown(self._core)
         barred = feasibility.never(core, template, sizes)
         left = {each.name: sizes.get(each.name, 0) for each in core.settings.clusters if each.name not in barred}
-        return left if left or wishes.may_borrow(core, request) else feasibility.nowhere(core, template, sizes)
+        return left if left or lease_demand.may_borrow(core, request) else feasibility.nowhere(core, template, sizes)
 
     def waits_because(self, sweep: JobId) -> str:
         """Return why the sweep waits, as its history has it; '' if it does not wait."""
@@ -107,7 +107,7 @@ class Scavenger:
         It is due in each batch while there are sweeps.
         """
         if not self._core.records.sweeps:
-            wishes.forget(self._core)
+            lease_demand.forget(self._core)
         if self._core.records.sweeps or self._core.nodes_changed:
             self._divide(now)
         return bool(self._core.records.sweeps)
@@ -127,7 +127,7 @@ class Scavenger:
             needed = shares.nodes_wanted(self._core, sweep)
             reclaim.stop_idlers(self._core, now, sweep, feeding.idlers(self._core, sweep, needed))
         barred = partial(self._barred, now)
-        wishes.note_wishes(self._core, now, self._active(), self._idle_nodes.nodes, barred)
+        lease_demand.note_demand(self._core, now, self._active(), self._idle_nodes.nodes, barred)
         self._wakeup = min(self._moments(now), default=None)
 
     def _barred(self, now: Instant, sweep: Sweep) -> Sequence[str]:
@@ -143,7 +143,7 @@ class Scavenger:
         Stop all Launchers of a sweep that stops or collects its files. A stopping sweep without Launchers becomes
         final.
         """
-        if sweep.state is JobState.RUNNING and not sweep.left:
+        if sweep.state is JobState.RUNNING and not sweep.remaining:
             parameters.finish_sweep(self._core, now, sweep)
         elif sweep.state is JobState.RUNNING:
             reason = feasibility.why_hopeless(self._core, sweep)
@@ -196,7 +196,7 @@ class Scavenger:
     # ---- runners
 
     def _admit(self, now: Instant) -> None:
-        waiting = admission.in_turn([sweep for sweep in self._sweeps() if sweep.state is JobState.WAITING])
+        waiting = admission.in_order([sweep for sweep in self._sweeps() if sweep.state is JobState.WAITING])
         if waiting:
             admission.admit(
                 self._core, now, self._active(), waiting, self._policies.admission, self._idle_nodes.predicted(now)
@@ -223,7 +223,7 @@ class Scavenger:
         clusters = [self._cluster_share(now, name, each) for name, each in self._idle_nodes.nodes.items()]
         anew = self._is_anew(clusters)
         claimants = self._claimants(now)
-        found, wrong = self._shares.turns(claimants, clusters, anew)
+        found, wrong = self._shares.changes(claimants, clusters, anew)
         for sweep in active:
             self._report_policy_error(now, sweep.id, "the fair-share policy", wrong)
         idle = {name: list(each.idle) for name, each in self._idle_nodes.nodes.items()}
@@ -250,7 +250,7 @@ class Scavenger:
             self._unshared = closed if self._shared_by else {}
         return anew and bool(self._shared_by)
 
-    def _usable(self, turn: shares.Turn) -> int:
+    def _usable(self, turn: shares.NodeChange) -> int:
         """Return how many idle nodes the sweep can use, without those that may be its black holes."""
         holes = feasibility.black_holes(self._core.records.sweeps[turn.sweep], turn.cluster)
         return max(0, len(self._idle_nodes.nodes[turn.cluster].idle) - holes)
@@ -260,7 +260,7 @@ class Scavenger:
         coming = sum(fields_of(each).stop_reason not in ("", "preempted") for each in there)
         return shares.cluster_share(name, nodes, coming, self._core.pauses.active(now, name))
 
-    def _grow(self, now: Instant, turn: shares.Turn, sizes: Sequence[int]) -> None:
+    def _grow(self, now: Instant, turn: shares.NodeChange, sizes: Sequence[int]) -> None:
         """Launch a Launcher for each of `sizes`, the processors of the nodes."""
         if not sizes:
             return

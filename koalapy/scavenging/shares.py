@@ -18,7 +18,7 @@ MANY = 100_000  # nodes: more than any grid has
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class NodeChange:
     """A runner grows by `nodes` nodes on a cluster, or shrinks if they are negative."""
 
     sweep: JobId
@@ -32,15 +32,15 @@ class Shares:
     def __init__(self, policy: FairShare) -> None:
         self._policy = policy
         self._asked: tuple[list[RunnerShare], list[ClusterShare], bool] | None = None
-        self._found: tuple[list[Turn], str] = [], ""
+        self._found: tuple[list[NodeChange], str] = [], ""
 
-    def turns(
+    def changes(
         self, claimants: Sequence[RunnerShare], clusters: Sequence[ClusterShare], anew: bool
-    ) -> tuple[list[Turn], str]:
+    ) -> tuple[list[NodeChange], str]:
         """Return the changes to make now, as far as nodes are idle, and the error in the policy's answer or ''."""
         asked = within(claimants, clusters), list(clusters), anew
         if asked != self._asked:
-            self._asked, self._found = asked, _turns(*asked, self._policy)
+            self._asked, self._found = asked, _changes(*asked, self._policy)
         return self._found
 
 
@@ -72,7 +72,7 @@ def runner_share(core: Core, sweep: Sweep, excluded: Sequence[str]) -> RunnerSha
 def nodes_wanted(core: Core, sweep: Sweep) -> int:
     """Return how many nodes the sweep could use. If node sizes differ, each node counts with the fewest slots."""
     slots = [found for size in core.node_sizes.values() if (found := slots_of(sweep.request.components[0], size))]
-    return min(MANY, -(-sweep.left // min(slots))) if slots else 0
+    return min(MANY, -(-sweep.remaining // min(slots))) if slots else 0
 
 
 def cluster_share(name: str, nodes: Nodes, coming: int, paused: bool) -> ClusterShare:
@@ -81,9 +81,9 @@ def cluster_share(name: str, nodes: Nodes, coming: int, paused: bool) -> Cluster
     )
 
 
-def _turns(
+def _changes(
     claimants: Sequence[RunnerShare], clusters: Sequence[ClusterShare], anew: bool, policy: FairShare
-) -> tuple[list[Turn], str]:
+) -> tuple[list[NodeChange], str]:
     as_it_is: Answer = {each.sweep: dict(each.holds) for each in claimants}
     wanted, wrong = call_policy(
         lambda: policy.share(claimants, clusters, anew),
@@ -91,7 +91,7 @@ def _turns(
         as_it_is,
     )
     idle = {each.cluster: each.idle for each in clusters}
-    found: list[Turn] = []
+    found: list[NodeChange] = []
     for each in claimants:
         there = wanted.get(each.sweep, {})
         for cluster in dict.fromkeys((*there, *each.holds)):
@@ -99,7 +99,7 @@ def _turns(
             more = min(more, idle.get(cluster, 0)) if more > 0 else more
             if more:
                 idle[cluster] = idle.get(cluster, 0) - max(0, more)
-                found.append(Turn(JobId(each.sweep), cluster, more))
+                found.append(NodeChange(JobId(each.sweep), cluster, more))
     return found, wrong
 
 

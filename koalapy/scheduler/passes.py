@@ -64,8 +64,8 @@ class Passes:
         yield from found.decisions
         self._queue.forget_moves()  # these moves are the result of this pass
         self._settled, self._end = found.settled, found.end
-        if found.left is not self._room:
-            self._room, self._availability = found.left, None  # expected only: the summaries are read again
+        if found.available is not self._room:
+            self._room, self._availability = found.available, None  # expected only: the summaries are read again
 
     def _look_at_clusters(self, now: Instant) -> None:
         """Take over a changed availability; the object stays the same while no cluster's availability changes."""

@@ -85,13 +85,13 @@ Decision = Claim | ClaimChoice | EndChoices | Reject | Overtaken
 class Pass:
     """The result of one pass.
 
-    `left`: the availability after all decisions are carried out. `end`: the position where the queueing policy stopped
-    the pass, None if it never did. `settled`: no job has passed another, and none has a new list of choices to be made,
-    so all remaining jobs were refused with `left`.
+    `available`: the availability after all decisions are carried out. `end`: the position where the queueing policy
+    stopped the pass, None if it never did. `settled`: no job has passed another, and none has a new list of choices to
+    be made, so all remaining jobs were refused with `available`.
     """
 
     decisions: list[Decision]
-    left: Availability
+    available: Availability
     end: Position | None
     settled: bool
 

@@ -36,7 +36,7 @@ MOST_SUSPENSIONS = 3  # of one try of a job, which then runs to its end
 
 @fast_frozen
 @dataclass(frozen=True, slots=True)
-class MakeRoom:
+class Preempted:
     """Vacate or suspend the jobs, and claim their processors for another one."""
 
     claim: Claim | ClaimChoice
@@ -52,7 +52,7 @@ class PolicyError:
     message: str
 
 
-def decide(core: Core, now: Instant, policies: Policies) -> Iterator[MakeRoom | PolicyError]:
+def decide(core: Core, now: Instant, policies: Policies) -> Iterator[Preempted | PolicyError]:
     """Yield who makes room for the jobs at the head of the wait queue; each must be carried out before the next.
 
     A job that waits keeps those behind it from preempting. One that waits for a cluster, not for processors, does not,
@@ -73,10 +73,10 @@ def decide(core: Core, now: Instant, policies: Policies) -> Iterator[MakeRoom | 
         clusters = _Clusters(core, now, waiting, policies)
         if clusters.fits_now():
             return
-        found = clusters.make_room(rules, policies.vacating)
+        found = clusters.victims(rules, policies.vacating)
         if found is not None:
             yield found
-        if not isinstance(found, MakeRoom) and not (clusters.is_stalled and stalled_may_be_passed):
+        if not isinstance(found, Preempted) and not (clusters.is_stalled and stalled_may_be_passed):
             return
 
 
@@ -160,7 +160,7 @@ class _Clusters:
     def fits_soon(self) -> bool:
         return self._start(self._without(())) is not None
 
-    def make_room(self, rules: Preempt, policy: VacatingPolicy) -> MakeRoom | PolicyError | None:
+    def victims(self, rules: Preempt, policy: VacatingPolicy) -> Preempted | PolicyError | None:
         """Return the fewest of the policy's first jobs without which the job fits; None if it needs none, or more."""
         if self.fits_soon():
             return None
@@ -180,7 +180,7 @@ class _Clusters:
             return None
         pausing = [each for each in chosen if rules.how is PreemptBy.SUSPEND and _may_be_suspended(each, self._present)]
         suspended = tuple([each.job.id for each in pausing])
-        return MakeRoom(claim, tuple([each.job.id for each in chosen if each.job.id not in suspended]), suspended)
+        return Preempted(claim, tuple([each.job.id for each in chosen if each.job.id not in suspended]), suspended)
 
     def _candidates(self, rules: Preempt) -> list[_Victim]:
         """Return the jobs that could be vacated now."""

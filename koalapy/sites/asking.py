@@ -117,4 +117,4 @@ def less_kept(core: Core, job: Job, lease: BorrowedLease, own: Availability) -> 
     network = lease_network(core.settings.borrow, lease.neighbour, lease.number, lease.length or 1)
     find = partial(part_of, job.request, own, network, lease.processors, core.neighbours.placement)
     part = find(isolation=()) or find()
-    return own if part is None else part.left
+    return own if part is None else part.available

@@ -239,7 +239,7 @@ def step(core: Core, now: Instant) -> None:
     for lease in list(core.leases.borrowed.values()):
         _follow(core, now, lease)
     borrow, at = core.settings.borrow, core.neighbours.ask_at
-    waits = core.queue.order or core.neighbours.wishes
+    waits = core.queue.order or core.neighbours.sweep_demands
     if borrow is not None and waits and core.neighbours.connected and (at is None or now >= at):
         core.neighbours.ask_at = Instant(now + LOOK_EVERY)
         forget_refusals(core)
@@ -304,7 +304,7 @@ def _ask(core: Core, now: Instant, borrow: Borrow) -> bool:
         ask, target = (None, None) if isinstance(found, Reason) else _first(core, now, job, found, excluded)
         if ask is not None and target is not None:
             delegate(core, now, job, ask, target, borrow)
-            own, are_sweeps_next = own if ask.part is None else ask.part.left, False
+            own, are_sweeps_next = own if ask.part is None else ask.part.available, False
         elif isinstance(found, Reason) and found.code == asking.TOO_EARLY:
             are_sweeps_next = False
         elif sweep_leases.is_served_in_place_of_sweeps(core, job, found, excluded, borrow):

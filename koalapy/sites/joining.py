@@ -15,7 +15,7 @@ def step(core: Core, now: Instant) -> bool:
     It is due in each batch while a lease is borrowed, is in the grid, or is to leave it.
     """
     before, there = core.leases.hinted, core.information.clusters
-    joined = [name for name in core.information.held if lease_of_cluster(name) is not None]
+    joined = [name for name in core.information.temporary if lease_of_cluster(name) is not None]
     wanted = _clusters(core.leases.borrowed.values(), core.settings.borrow)
     due: dict[str, GridHint] = {name: JoinCluster(each) for name, each in wanted.items() if name not in there}
     begun = [name for name, hint in before.items() if isinstance(hint, JoinCluster)]
@@ -27,7 +27,7 @@ def step(core: Core, now: Instant) -> bool:
     return bool(core.leases.borrowed or joined or due)
 
 
-def leases_held(leases: Iterable[Lease], attempts: Iterable[Attempt], borrow: Borrow | None) -> list[LeasedCluster]:
+def leases_at_start(leases: Iterable[Lease], attempts: Iterable[Attempt], borrow: Borrow | None) -> list[LeasedCluster]:
     """Return the leases of a store that must be clusters from koalad's start on.
 
     They are bound, or attempts on them are known. `attempts`: all that are not cleaned up. `borrow`: as the grid file

@@ -27,8 +27,8 @@ from koalapy.model.lease import (
     closed,
     closes,
     holds_lease,
-    is_held,
     is_path_to_send,
+    is_temporary,
     lease_request,
 )
 from koalapy.model.neighbour import Relation
@@ -223,7 +223,7 @@ def free_for(core: Core, now: Instant, neighbour: str) -> int:
 def _lends(lend: Lend, cluster: ClusterSummary) -> bool:
     settings = cluster.settings
     named = not lend.clusters or cluster.name in lend.clusters
-    return named and not is_held(cluster.name) and not settings.draining and cluster.trouble is None
+    return named and not is_temporary(cluster.name) and not settings.draining and cluster.trouble is None
 
 
 def _is_exposed(core: Core, now: Instant, lend: Lend) -> bool:

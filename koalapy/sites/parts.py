@@ -27,13 +27,13 @@ class Part(NamedTuple):
     """The part of a job that a lease is to serve.
 
     `processors`: of the lease. `components`: those that it is for, by their indices. `kept`: the clusters of the other
-    processors. `left`: what is left idle of this site's clusters beside those.
+    processors. `available`: what is left idle of this site's clusters beside those.
     """
 
     processors: int
     components: tuple[int, ...]
     kept: tuple[str, ...]
-    left: Availability
+    available: Availability
 
 
 def is_divisible(request: Request) -> bool:
@@ -93,7 +93,7 @@ def part_of(
         processors=sum([divided.components[index].processors for index in there]),
         components=(0,) if is_spread(request) else tuple(there),
         kept=tuple(dict.fromkeys([each for each in kept if each is not None])),
-        left=own.after(kept, divided),
+        available=own.after(kept, divided),
     )
 
 

@@ -75,13 +75,13 @@ def rejected(core: Core, now: Instant, ours: BorrowedLease, reason: Reason) -> N
 
 def offered(core: Core, now: Instant, ours: BorrowedLease, lasts: Duration, event: LeaseOffered) -> None:
     """Take the lease, and offer it to the neighbour that asked for it. One that it does not want goes back."""
-    terms = {"bound_at": now, "ends_at": Instant(now + lasts), "length": event.length}
-    bound = core.leases.change(ours, state=LeaseState.BOUND, **terms)
+    changes = {"bound_at": now, "ends_at": Instant(now + lasts), "length": event.length}
+    bound = core.leases.change(ours, state=LeaseState.BOUND, **changes)
     lent = core.leases.lent_on(ours)
     if lent is None or not lent.state.asked:
         give_back(core, now, bound)
         return
-    core.leases.change(lent, state=LeaseState.BOUND, **terms)
+    core.leases.change(lent, state=LeaseState.BOUND, **changes)
     counts.granted_here(core, lent.neighbour)
     _offer(core, lent, lasts, event)
 

@@ -1,4 +1,5 @@
-"""The other end of `sending`: neighbours' jobs are submitted as this site's own, on its terms, and reported to them.
+"""The other end of `sending`: neighbours' jobs are submitted as this site's own, within its limits, and reported to
+them.
 
 A received job belongs to the site that has sent it. Its key is its id there, so that it is submitted once.
 """
@@ -46,7 +47,7 @@ def on_received(core: Core, now: Instant, event: JobReceived) -> None:
     else:
         reason = why_not_run(core.settings.run, event.neighbour, event.request, running)
     if reason is None and event.request is not None and core.settings.run is not None:
-        request = _on_terms(event.request, core.settings.run.priority)
+        request = _limited(event.request, core.settings.run.priority)
         on_work_submitted(core, now, WorkSubmitted(request=request, owner=owner, key=key))
         if core.records.has_key(owner, key):
             return
@@ -55,9 +56,9 @@ def on_received(core: Core, now: Instant, event: JobReceived) -> None:
     core.records.command(ReportReceivedJob(neighbour=event.neighbour, job=event.job, sent=sent, reason=reason))
 
 
-def _on_terms(request: Request, priority: int) -> Request:
+def _limited(request: Request, priority: int) -> Request:
     """Return the request as it is run here: nobody here is notified, and it goes before no job of that priority."""
-    jobs = tuple([replace(each, request=_on_terms(each.request, priority)) for each in request.jobs])
+    jobs = tuple([replace(each, request=_limited(each.request, priority)) for each in request.jobs])
     return replace(request, jobs=jobs, notify=(), priority=max(request.priority, priority))
 
 

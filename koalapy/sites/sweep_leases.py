@@ -20,19 +20,19 @@ def ask_for_sweeps(core: Core, now: Instant, borrow: Borrow) -> None:
     ours = [each for each in core.leases.borrowed.values() if each.beyond is None]
     if any(each.state.asked and not each.sweeps for each in ours):
         return
-    for wish in core.neighbours.wishes:
-        held = [each for each in ours if each.job == wish.sweep and each.state.wanted]
+    for demand in core.neighbours.sweep_demands:
+        held = [each for each in ours if each.job == demand.sweep and each.state.wanted]
         if any(each.state.asked for each in held):
             continue
-        excluded = refused_lately(core, now, wish.sweep, borrow)
+        excluded = refused_lately(core, now, demand.sweep, borrow)
         free = {name: free_there(core, name) or 0 for name in core.neighbours.connected if name not in excluded}
         left = MAX_PROCESSORS if borrow.processors is None else borrow.processors - borrowed_processors(core)
         coming = sum(each.processors for each in held if not core.records.live(each.cluster))
-        count = min(wish.want.processors - coming, left, max(free.values(), default=0)) // wish.unit
-        ask = Ask(replace(wish.want, processors=count * wish.unit))
-        target = target_of(core, now, wish.sweep, ask, excluded) if count > 0 else None
+        count = min(demand.want.processors - coming, left, max(free.values(), default=0)) // demand.unit
+        ask = Ask(replace(demand.want, processors=count * demand.unit))
+        target = target_of(core, now, demand.sweep, ask, excluded) if count > 0 else None
         if target is not None:
-            delegate(core, now, core.records.sweeps[wish.sweep], ask, target, borrow)
+            delegate(core, now, core.records.sweeps[demand.sweep], ask, target, borrow)
 
 
 def is_served_in_place_of_sweeps(

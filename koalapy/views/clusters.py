@@ -6,7 +6,7 @@ from typing import Literal
 
 from koalapy.answers import clusters as answers
 from koalapy.core.foreign import Foreign
-from koalapy.core.left_on import LeftOn
+from koalapy.core.remaining import Remaining
 from koalapy.engine import Engine
 from koalapy.information.kis import ClusterSummary, Known
 from koalapy.model.identity import JobId
@@ -97,7 +97,7 @@ def cluster(report: ClusterReport, added: Collection[str]) -> answers.Cluster:
 
 
 def cluster_change(
-    name: str, state: Literal["added", "draining", "resumed", "removed"], left: LeftOn, by_command: bool
+    name: str, state: Literal["added", "draining", "resumed", "removed"], remaining: Remaining, by_command: bool
 ) -> answers.ClusterChangeAnswer:
     """Answer with the change of a cluster, and with what koalapy has there."""
     return {
@@ -105,11 +105,11 @@ def cluster_change(
         "cluster": name,
         "state": state,
         "left": {
-            "jobs": [*left.living],
-            "pending_cancels": left.pending_cancels,
-            "collecting": [*left.collecting],
-            "naming": [*left.naming],
-            "text": str(left) if left else "",
+            "jobs": [*remaining.living],
+            "pending_cancels": remaining.pending_cancels,
+            "collecting": [*remaining.collecting],
+            "naming": [*remaining.naming],
+            "text": str(remaining) if remaining else "",
         },
         "added_by_command": by_command,
     }

@@ -14,7 +14,7 @@ from koalapy.broker.broker import find_placement
 from koalapy.broker.fit import Misfit
 from koalapy.broker.wait_deadlines import closed_clusters
 from koalapy.coallocation.hold import is_awaited
-from koalapy.coallocation.stop import held_at_barriers
+from koalapy.coallocation.stop import barrier_time
 from koalapy.core.wait_queue import in_order
 from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
@@ -112,7 +112,7 @@ def explain(engine: Engine, now: Instant, work: Work, placement: PlacementPolicy
             troubles,
             gives_back_at=engine.gives_back_at(job),
             holding=sum(each.processors for each in waits),
-            held=held_at_barriers(job, now),
+            held=barrier_time(job, now),
             suspends=_suspended_for(engine, job),
         )
     if job.state is not JobState.WAITING:
@@ -216,7 +216,7 @@ def _sweep_summary(found: Explanation, sweep: Sweep) -> str:
     if sweep.collecting:
         return "All its parameters are done, and its output files are being fetched; `koala show` has their progress."
     parameters = counted_as(sweep.count, "parameter")
-    progress = f"It has {sweep.left} of its {parameters} left; `koala runners` shows where they run."
+    progress = f"It has {sweep.remaining} of its {parameters} left; `koala runners` shows where they run."
     return " ".join((progress, *found.faults))
 
 

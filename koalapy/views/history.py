@@ -180,7 +180,7 @@ def _collected(line: History) -> str:
 
 
 def _output_pruned(line: History) -> str:
-    left = ", ".join(str(each) for each in line.details.get("left_on") or ())
+    left = ", ".join(str(each) for each in line.details.get("remains_on") or ())
     but = f", except on {left}" if left else ""
     return f"Its directories on the clusters are pruned, with the output in them{but}."
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 from koalapy.answers import leases as answers
 from koalapy.broker.availability import Availability
 from koalapy.core.core import Core
-from koalapy.core.left_on import LeftOn, left_on
+from koalapy.core.remaining import Remaining, remaining_on
 from koalapy.engine import Engine
 from koalapy.model.counts import counted_as
 from koalapy.model.ended_lease import EndedLease
@@ -22,7 +22,7 @@ from koalapy.model.neighbour import Neighbour
 from koalapy.model.pilot import pilot_cluster
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Duration, Instant, format_duration, format_instant
-from koalapy.scavenging import wishes
+from koalapy.scavenging import lease_demand
 from koalapy.sites import asking, targets
 from koalapy.sites.asking import Ask
 from koalapy.views.fields import optional_instant
@@ -32,12 +32,13 @@ from koalapy.views.fields import optional_instant
 class LeaseView:
     """One lease, or the request for it. `cluster`: where its processors are; None if they are the neighbour's.
 
-    `left`: what koalapy has on a borrowed one, or waits for there. `reachable`: whether the neighbour is connected.
+    `remaining`: what koalapy has on a borrowed one, or waits for there. `reachable`: whether the neighbour is
+    connected.
     """
 
     lease: Lease
     cluster: str | None
-    left: LeftOn
+    remaining: Remaining
     reachable: bool
 
     @property
@@ -73,7 +74,7 @@ def lease(view: LeaseView) -> answers.Lease:
         "asked_at": format_instant(found.asked_at),
         "bound_at": optional_instant(found.bound_at),
         "ends_at": optional_instant(found.ends_at),
-        "jobs": list(view.left.living),
+        "jobs": list(view.remaining.living),
     }
 
 
@@ -176,7 +177,7 @@ def leases(engine: Engine) -> list[LeaseView]:
     for lease in sorted(core.leases.all(), key=lambda each: (each.neighbour, each.lent, each.number)):
         job = core.records.jobs.get(lease.job) if lease.lent and lease.job is not None else None
         cluster = None if job is None else job.request.components[0].cluster
-        left = left_on(core, lease.cluster) if isinstance(lease, BorrowedLease) else LeftOn()
+        left = remaining_on(core, lease.cluster) if isinstance(lease, BorrowedLease) else Remaining()
         found.append(LeaseView(lease, cluster, left, lease.neighbour in core.neighbours.connected))
     return found
 
@@ -220,12 +221,12 @@ def why_sweep_borrows_no_more(engine: Engine, now: Instant, sweep: Sweep) -> dic
     core = engine.core
     if core.settings.borrow is None or not core.settings.borrow.sweeps:
         return {}
-    never = wishes.why_not_borrowed(sweep.request)
+    never = lease_demand.why_not_borrowed(sweep.request)
     if never is not None:
         of_all = never.message
     elif sweep.id not in core.neighbours.lacking_since:
         of_all = "Its parameters have nodes, or will get idle ones."
-    elif all(each.sweep != sweep.id for each in core.neighbours.wishes):
+    elif all(each.sweep != sweep.id for each in core.neighbours.sweep_demands):
         of_all = f"Neighbours are asked once no node was idle for {format_duration(core.settings.borrow.after)}."
     else:
         of_all = ""

@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field, replace
 
 from koalapy.answers import pilots as answers
-from koalapy.core.left_on import LeftOn, left_on
+from koalapy.core.remaining import Remaining, remaining_on
 from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.job import Job, job_value
 from koalapy.model.pilot import Pilot, pilot_cluster
-from koalapy.model.request import PilotTerms
+from koalapy.model.request import PilotOptions
 from koalapy.model.states import AttemptState, JobState, PilotState
 from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.views.fields import optional_instant
@@ -17,14 +17,14 @@ from koalapy.views.fields import optional_instant
 
 @dataclass(frozen=True, slots=True)
 class PilotView:
-    """One pilot. `pilot`: its record; None when it is over. `left`: what koalapy has on it, or waits for there.
+    """One pilot. `pilot`: its record; None when it has ended. `remaining`: what koalapy has on it, or waits for there.
 
     `trouble`: why no job can be placed there now; for one that is no cluster yet, why not.
     """
 
     job: Job
     pilot: Pilot | None = None
-    left: LeftOn = field(default_factory=LeftOn)
+    remaining: Remaining = field(default_factory=Remaining)
     trouble: Reason | None = None
 
     @property
@@ -39,7 +39,7 @@ class PilotView:
         return PilotState.FAILED if self.job.state is JobState.FAILED else PilotState.ENDED
 
     @property
-    def terms(self) -> PilotTerms:
+    def options(self) -> PilotOptions:
         assert self.job.request.pilot is not None
         return self.job.request.pilot
 
@@ -69,13 +69,13 @@ def answer(view: PilotView) -> answers.Pilot:
         "nodes": None if per_node is None else component.processors // per_node,
         "hosts": [] if attempt is None else [node.name for node in attempt.nodes],
         "walltime_s": component.walltime / SECOND,
-        "idle_s": view.terms.idle / SECOND,
-        "shared": view.terms.shared,
-        "isolate": view.terms.isolate.value,
+        "idle_s": view.options.idle / SECOND,
+        "shared": view.options.shared,
+        "isolate": view.options.isolate.value,
         "opened_at": format_instant(view.job.submitted_at),
         "ends_at": optional_instant(view.ends_at),
         "ended_at": optional_instant(view.job.finished_at),
-        "jobs": [*view.left.living, *view.left.naming],
+        "jobs": [*view.remaining.living, *view.remaining.naming],
         "reason": None if (reason := view.job.reason or view.trouble) is None else str(reason),
     }
 
@@ -89,7 +89,7 @@ def pilots(engine: Engine) -> list[PilotView]:
             continue
         binding = pilot.state is PilotState.BINDING
         trouble = _why_not_bound(engine, job) if binding else None if known is None else known.trouble
-        found.append(PilotView(job_value(job), pilot, left_on(core, pilot.name), trouble))
+        found.append(PilotView(job_value(job), pilot, remaining_on(core, pilot.name), trouble))
     return found
 
 

@@ -97,8 +97,8 @@ def runner(sweep: Sweep, launchers: Sequence[Attempt], doing: Doing, per_minute:
     running = [each["running"] for each in clusters]
     known = [each for each in running if each is not None]
     ends_at = None
-    if per_minute and sweep.left and sweep.state is JobState.RUNNING:
-        ends_at = Instant(now + round(sweep.left * MINUTE / per_minute))
+    if per_minute and sweep.remaining and sweep.state is JobState.RUNNING:
+        ends_at = Instant(now + round(sweep.remaining * MINUTE / per_minute))
     charged = sweep.charged + sum(_charged(each, now) for each in launchers)
     return {
         "id": sweep.id,

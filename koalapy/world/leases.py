@@ -36,7 +36,7 @@ class Reaches(Protocol):
     def is_open(self, one: str, other: str) -> bool: ...
 
 
-class Held(NamedTuple):
+class PilotAttempt(NamedTuple):
     """The attempt of a pilot, at the site whose processors it holds."""
 
     site: str
@@ -59,8 +59,8 @@ class SimLeases:
     """
 
     def __init__(self, worlds: Mapping[str, World], network: Reaches, rng: Random) -> None:
-        self.insides: dict[Held, SimCluster] = {}
-        self.uses: dict[Held, list[Use]] = {}
+        self.insides: dict[PilotAttempt, SimCluster] = {}
+        self.uses: dict[PilotAttempt, list[Use]] = {}
         self.examined: set[tuple[str, JobId]] = set()
         self._worlds, self._network, self._rng = worlds, network, rng
         for name, world in worlds.items():
@@ -70,7 +70,9 @@ class SimLeases:
         """Return how koalad of this site reaches the clusters of its leases."""
         return lambda cluster: LeaseWay(self, site, cluster)
 
-    def find(self, site: str, cluster: str, states: tuple[LeaseState, ...] = (LeaseState.BOUND,)) -> Held | None:
+    def find(
+        self, site: str, cluster: str, states: tuple[LeaseState, ...] = (LeaseState.BOUND,)
+    ) -> PilotAttempt | None:
         """Return the pilot to which a lease leads now; None if the way is interrupted, or it is in no such state."""
         found = lease_of_cluster(cluster)
         while found is not None:
@@ -109,7 +111,7 @@ class SimLeases:
 
         world.koalad.process.after(between(self._rng, *_EXAMINING), examined)
 
-    def _pilot(self, site: str, job: Any) -> Held | None:
+    def _pilot(self, site: str, job: Any) -> PilotAttempt | None:
         world = self._worlds[site]
         engine = _working(world.koalad)
         pilot = None if engine is None or job is None else engine.records.jobs.get(job)
@@ -118,7 +120,7 @@ class SimLeases:
             return None
         link, tag = world.koalad.process.links.get(attempt.cluster), tag_of(world.instance, attempt.id)
         runs = link is not None and link.connected and world.program_log.running(tag)
-        return Held(site, tag, attempt.request.processors) if runs else None
+        return PilotAttempt(site, tag, attempt.request.processors) if runs else None
 
     def reach(self, site: str, cluster: str) -> SimCluster | None:
         """Return the inside to which a lease leads now; None if it cannot be reached."""

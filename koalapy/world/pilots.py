@@ -9,7 +9,7 @@ from typing import Protocol
 from koalapy.model.events import PilotCloseRequested
 from koalapy.model.identity import InstanceId, Tag, attempt_of, is_tag
 from koalapy.model.pilot import first_record, job_of_pilot, pilot_cluster, pilot_request
-from koalapy.model.request import ComponentRequest, PilotTerms
+from koalapy.model.request import ComponentRequest, PilotOptions
 from koalapy.model.units import SECOND, Duration
 from koalapy.world.agenda import Agenda
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
@@ -41,11 +41,11 @@ class SimPilots:
         self._world = world
         world.program_log.subscribe(self._logged)
 
-    def open(self, cluster: str, processors: int, program: Behaviour, terms: PilotTerms, key: str = "") -> None:
+    def open(self, cluster: str, processors: int, program: Behaviour, options: PilotOptions, key: str = "") -> None:
         """Submit a pilot with this program. The same key again opens no other one."""
         walltime = Duration(program.runs + 60 * SECOND)
         component = ComponentRequest(processors=processors, executable="", cluster=cluster, walltime=walltime)
-        request = pilot_request(component, terms)
+        request = pilot_request(component, options)
         held = replace(request.components[0], executable=EXECUTABLE, arguments=arguments_of(program))
         self._world.koalad.submit(replace(request, components=(held,)), key)
 

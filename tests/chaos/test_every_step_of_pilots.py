@@ -15,7 +15,7 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.identity import JobId, Tag, attempt_of
 from koalapy.model.job import Job
 from koalapy.model.pilot import pilot_cluster
-from koalapy.model.request import PilotTerms, Request
+from koalapy.model.request import PilotOptions, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
@@ -33,7 +33,7 @@ SETTINGS = Settings(
 )
 PILOT = pilot_cluster(JobId(1))  # it is the first that is submitted
 PROCESSORS = 2
-HOLDS, TERMS = Behaviour(runs=HOUR), PilotTerms(idle=HOUR)
+HOLDS, TERMS = Behaviour(runs=HOUR), PilotOptions(idle=HOUR)
 CLOCKS = Duration(6 * SECOND)  # those of clusters are estimated, by answers that may be slow
 JOBS = {
     "inside": Request(name="inside", components=(component(PILOT),)),

@@ -61,7 +61,7 @@ from koalapy.coallocation import (
     event_origin,
     hold,
     lenders,
-    make_room,
+    preempt,
     pruning,
     refusals,
     retries,
@@ -731,7 +731,7 @@ def _jobs_are_placed_on_a_pilot_that_ends() -> Any:
 
 
 def _a_starting_koalad_knows_no_pilots() -> Any:
-    return patch.object(host, "clusters_held", lambda jobs, attempts: [])
+    return patch.object(host, "pilots_at_start", lambda jobs, attempts: [])
 
 
 # ---- links
@@ -821,9 +821,9 @@ def _a_silent_end_is_waited_for() -> Any:
 
 def _jobs_are_vacated_without_a_claim() -> Any:
     def carry_out(self: Engine, now: Instant, decision: Any) -> None:
-        if isinstance(decision, vacating.MakeRoom):
+        if isinstance(decision, vacating.Preempted):
             job = self.core.records.jobs[decision.claim.job]
-            make_room.make_room(self.core, now, job, decision.vacated, decision.suspended)
+            preempt.preempt(self.core, now, job, decision.vacated, decision.suspended)
 
     return patch.object(Engine, "_carry_out_preemption", carry_out)
 

@@ -40,7 +40,7 @@ from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.model.notification import JobKind, Notification, NotificationId, NotifyOn, Program, Webhook
 from koalapy.model.parameters import Axis, ParameterResult, ResultBatch, Source, Space
 from koalapy.model.pilot import Pilot
-from koalapy.model.request import ComponentRequest, PilotTerms, Request
+from koalapy.model.request import ComponentRequest, PilotOptions, Request
 from koalapy.model.states import AttemptState, Ending, JobState, LeaseState, PilotState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import DAY, HOUR, Instant
@@ -236,9 +236,13 @@ BORROWED = BorrowedLease(
 )
 VU = Neighbour(name="vu", relation=Relation.PARENT)
 OPEN_PILOT = Pilot(
-    id=JobId(2), around="vu", terms=PilotTerms(visible=("/opt",)), state=PilotState.BOUND, idle_since=Instant(4)
+    id=JobId(2),
+    host_cluster="vu",
+    options=PilotOptions(visible=("/opt",)),
+    state=PilotState.BOUND,
+    idle_since=Instant(4),
 )
-CLOSED_PILOT = Pilot(id=JobId(1), around="delft", terms=PilotTerms(), state=PilotState.BOUND, failed=True)
+CLOSED_PILOT = Pilot(id=JobId(1), host_cluster="delft", options=PilotOptions(), state=PilotState.BOUND, failed=True)
 
 
 SEEN = (  # the oldest first

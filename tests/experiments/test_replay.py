@@ -19,7 +19,7 @@ from koalapy.experiments.replay import run as replay_run
 from koalapy.experiments.replay.comparison import figures
 from koalapy.experiments.replay.gantt import MOST_DRAWN, Block, Use, blocks, draw, paint
 from koalapy.experiments.replay.job import Ran, ReplayJob
-from koalapy.experiments.replay.jobs import Grace, Jobs, Share, Survey, Terms, survey
+from koalapy.experiments.replay.jobs import Grace, Jobs, ReplayRules, Share, Survey, survey
 from koalapy.experiments.replay.record import Record
 from koalapy.experiments.replay.schedule import Origin, schedule
 from koalapy.experiments.replay.sizes import measured, sites, sizes
@@ -34,7 +34,7 @@ from koalapy.policies.queueing import fcfs
 from koalapy.scheduler.schedule import Policies
 
 SIZES = {"vu": 8, "delft": 4}
-TERMS = Terms(sizes=SIZES)
+TERMS = ReplayRules(sizes=SIZES)
 ORIGIN = Origin(trace="log.swf", comments=(), begun=Duration(0), queue="fcfs", placement="worst-fit")
 
 
@@ -162,7 +162,7 @@ def test_the_share_of_left_out_jobs_among_those_that_ran_is_reported(tmp_path: P
     ],
 )
 def test_if_all_jobs_are_left_out_the_advice_names_the_most_frequent_cause(
-    tmp_path: Path, text: str, terms: Terms, words: str
+    tmp_path: Path, text: str, terms: ReplayRules, words: str
 ) -> None:
     with pytest.raises(RequestError) as refused:
         survey(log(tmp_path, text), terms)
@@ -508,7 +508,7 @@ def a_course(trace: Path, base: Path) -> replay_run.ReplayTask:
     found = Survey(Duration(0), (), {}, {}, Share(1, 0), Share(), record())
     policies = Policies(worst_fit, fcfs)
     return replay_run.ReplayTask(
-        trace=trace, terms=TERMS, survey=found, settings=settings, policies=policies, base=base, by="user"
+        trace=trace, rules=TERMS, survey=found, settings=settings, policies=policies, base=base, by="user"
     )
 
 

@@ -29,7 +29,7 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import MINUTE, Duration
 from koalapy.runtime.clock import SystemClock
-from koalapy.runtime.uplink.link import Link, LinkServices
+from koalapy.runtime.cluster_link.link import Link, LinkServices
 
 PATIENCE_S = 120.0
 INSTANCE = InstanceId("abcde")

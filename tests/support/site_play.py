@@ -67,7 +67,7 @@ class Site(Play):
                 if self.sizes.pop(name, None) is not None:
                     self.apply(ClusterLeft(name=name))
                 continue
-            lease = hint.held
+            lease = hint.joining
             assert isinstance(lease, LeasedCluster)
             self.sizes[name] = self.engine.core.leases.borrowed[lease.lender, lease.number].processors
             settings = ClusterSettings(name=name, batch="allocation", network=lease.network, isolation=lease.isolation)

@@ -10,7 +10,7 @@ from koalapy.common.registry import registered
 from koalapy.config.convert import cluster_config
 from koalapy.config.load import read_grid
 from koalapy.config.schema import GridFile
-from koalapy.runtime.uplink.connect import connection_of
+from koalapy.runtime.cluster_link.connect import connection_of
 from koalapy_adapters.connections.protocol import Connection
 
 # What a batch system may refuse the moment it is asked; those that it does not, it may keep waiting or let run.

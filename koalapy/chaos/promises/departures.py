@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from koalapy.chaos.promises.committed import Committed
 from koalapy.chaos.promises.knowledge import ClusterKnowledge, Decided
 from koalapy.chaos.violation import Promise, promise
-from koalapy.core.left_on import left_on
+from koalapy.core.remaining import remaining_on
 from koalapy.engine import Engine
 from koalapy.model.attempt import OwnerKind
 from koalapy.model.change import Change
@@ -125,7 +125,10 @@ class Departures:
             if name in self._knowledge.clusters:
                 continue
             promise(
-                not left_on(decided.engine.core, name).living, Promise.DEPARTED, name, "has left, but jobs are there"
+                not remaining_on(decided.engine.core, name).living,
+                Promise.DEPARTED,
+                name,
+                "has left, but jobs are there",
             )
             directories = [each for on in core.pruning.directories.values() for each in on.values()]
             known = [

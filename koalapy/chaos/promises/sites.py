@@ -17,7 +17,7 @@ from koalapy.model.settings import Settings
 from koalapy.model.states import JobState, LeaseState
 from koalapy.store.contract import Store
 from koalapy.world.behaviour import AT_HOME
-from koalapy.world.leases import Held, Use
+from koalapy.world.leases import PilotAttempt, Use
 from koalapy.world.program_log import LogEntry
 from koalapy.world.sites import SimSites
 
@@ -218,7 +218,7 @@ class Leases:
                 not out, Promise.PARAMETERS, "parameters", out, "of", sweep.id, "are on", use.cluster, "which is over"
             )
 
-    def _of_pilot(self, site: str, job: JobId) -> list[Held]:
+    def _of_pilot(self, site: str, job: JobId) -> list[PilotAttempt]:
         found = self._sites.leases.uses
         return [each for each in found if each.site == site and attempt_of(each.tag)[1].job == job]
 
@@ -231,7 +231,7 @@ class Leases:
         promise(total <= most, Promise.POOL, site, "lends", total, "processors, and", most, "at most")
 
     def _check_uses(self) -> None:
-        clusters: dict[Use, Held] = {}
+        clusters: dict[Use, PilotAttempt] = {}
         for held, uses in self._sites.leases.uses.items():
             promise(len(uses) == 1, Promise.POOL, "the pilot", held.tag, "of", held.site, "is the clusters", *uses)
             first = clusters.setdefault(uses[0], held)

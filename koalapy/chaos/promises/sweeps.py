@@ -61,8 +61,8 @@ class Sweeps:
         """Check that a sweep's done parameters are those recorded, and that a final sweep has all or was ended."""
         known, done = self._recorded.get(sweep.id, set()), sweep.done
         promise(len(done) == len(known), Promise.RECORDED, "sweep", sweep.id, len(done), "done", len(known), "recorded")
-        whole = sweep.state is not JobState.DONE or not sweep.left
-        promise(whole, Promise.RECORDED, "sweep", sweep.id, "is done, but for", sweep.left)
+        whole = sweep.state is not JobState.DONE or not sweep.remaining
+        promise(whole, Promise.RECORDED, "sweep", sweep.id, "is done, but for", sweep.remaining)
 
     def quiescent(self, sweeps: Iterable[Sweep], store: Store) -> None:
         """Check that the store has each recorded result once, and that no parameter runs on."""

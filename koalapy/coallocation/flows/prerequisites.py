@@ -49,13 +49,13 @@ def step(core: Core, now: Instant) -> None:
                 causes[each] = _Cause(job, above.root, above.length + 1) if above else _Cause(job, job, 1)
                 _fail(core, now, dependant, causes)
             elif not core.prerequisites.awaited(each):
-                _take_turn(core, now, dependant)
+                _enter_queue(core, now, dependant)
         if job.part_of is not None:
             count_end(core, now, job)
     ended.clear()
 
 
-def _take_turn(core: Core, now: Instant, job: Work) -> None:
+def _enter_queue(core: Core, now: Instant, job: Work) -> None:
     """Let the job arrive in the wait queue; a held one waits there only once it is released."""
     core.records.change_work(job, position=core.records.new_tail_position())
     if job.state is JobState.BLOCKED:

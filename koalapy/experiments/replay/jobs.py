@@ -40,8 +40,8 @@ NO_GRACE = Grace()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """The terms that jobs must meet. `sites`: the cluster for the jobs of each site of the trace; None: any.
+class ReplayRules:
+    """The rules that jobs must meet. `sites`: the cluster for the jobs of each site of the trace; None: any.
 
     `most`: the maximum number of jobs; None: no maximum. `lenient`: jobs that cannot be replayed are left out and
     counted. `grace`: how long jobs of a log may exceed their requests.
@@ -69,17 +69,17 @@ class Jobs:
 
     `left_out`, `changed`, `kept` and `lost` are complete after the last job. `kept` are the jobs that are replayed,
     `lost` those that ran in the trace and are left out. The iteration raises RequestError, with the line, for the first
-    error. With lenient terms, it does so only for a file that cannot be read or has another format.
+    error. With lenient rules, it does so only for a file that cannot be read or has another format.
     """
 
-    def __init__(self, path: Path, terms: Terms) -> None:
+    def __init__(self, path: Path, rules: ReplayRules) -> None:
         self.begun: Duration | None = None
         self.kept = self.lost = Share()
         self._moved: Counter[str] = Counter()
-        self._path, self._terms = path, terms
+        self._path, self._rules = path, rules
         self._unfit: Counter[str] = Counter()
-        self._largest = max(terms.sizes, key=terms.sizes.__getitem__, default=None)
-        self._reader, self._made = _reader(path, terms)
+        self._largest = max(rules.sizes, key=rules.sizes.__getitem__, default=None)
+        self._reader, self._made = _reader(path, rules)
 
     @property
     def left_out(self) -> Counter[str]:
@@ -96,7 +96,7 @@ class Jobs:
         return self._reader.comments
 
     def __iter__(self) -> Iterator[ReplayJob]:
-        for job in islice(self._fitting_ones(), self._terms.most):
+        for job in islice(self._fitting_ones(), self._rules.most):
             self.begun = job.submitted if self.begun is None else self.begun
             self.kept = self.kept.and_one(job.runtime * job.processors)
             yield replace(job, submitted=Duration(job.submitted - self.begun))
@@ -112,10 +112,10 @@ class Jobs:
     def _fitting(self, raw: TraceJob | ReplayJob | Unfit, last: Duration) -> ReplayJob | None:
         try:
             job = self._made(raw)
-            _check_fits(job, self._terms.sizes, self._largest)
+            _check_fits(job, self._rules.sizes, self._largest)
             return self._in_order(job, last)
         except Unfit as unfit:
-            if not (unfit.common or self._terms.lenient):
+            if not (unfit.common or self._rules.lenient):
                 raise bad_line(self._path, self._reader.line, str(unfit), unfit.advice or LENIENT) from None
             self._unfit[unfit.kind] += 1
             if isinstance(raw, ReplayJob) or (isinstance(raw, TraceJob) and raw.ran):
@@ -125,7 +125,7 @@ class Jobs:
     def _in_order(self, job: ReplayJob, last: Duration) -> ReplayJob:
         if job.submitted >= last:
             return job
-        if not self._terms.lenient:
+        if not self._rules.lenient:
             what = f"has a job submitted at {job.submitted / SECOND:.0f} s, before the one above it"
             raise Unfit(f"{what} ({last / SECOND:.0f} s)", _MOVED, _SORT)
         self._moved[_MOVED] += 1
@@ -152,13 +152,13 @@ class Survey(NamedTuple):
         return self.kept.jobs
 
 
-def survey(path: Path, terms: Terms) -> Survey:
+def survey(path: Path, rules: ReplayRules) -> Survey:
     """Read a trace once, and return its survey.
 
     Raises RequestError if the trace has an error, or no job that can be replayed.
     """
-    jobs = Jobs(path, terms)
-    logged = Record(dict(terms.sizes))
+    jobs = Jobs(path, rules)
+    logged = Record(dict(rules.sizes))
     for job in jobs:
         if job.waited is not None:
             logged.add(_as_logged(job, job.waited))
@@ -199,7 +199,7 @@ def _advice(left_out: Mapping[str, int]) -> str:
 
 def header(path: Path) -> tuple[dict[str, str], list[str]]:
     """Return the header of the trace, by name and as text. Raises RequestError if the file cannot be read."""
-    reader, _ = _reader(path, Terms(sizes={}, lenient=True))
+    reader, _ = _reader(path, ReplayRules(sizes={}, lenient=True))
     next(iter(reader), None)
     return reader.header, reader.comments
 
@@ -249,18 +249,18 @@ def _check_fits(job: ReplayJob, sizes: Mapping[str, int], largest: str | None) -
 _Made = Callable[[TraceJob | ReplayJob | Unfit], ReplayJob]
 
 
-def _reader(path: Path, terms: Terms) -> tuple[TraceReader | HistoryReader, _Made]:
+def _reader(path: Path, rules: ReplayRules) -> tuple[TraceReader | HistoryReader, _Made]:
     """Return the reader of the file, and the function that makes a job of each entry."""
     kind = _kind(path)
     if kind == "history":
-        return HistoryReader(path, pinned=terms.sites is not None), _of_history
+        return HistoryReader(path, pinned=rules.sites is not None), _of_history
     read = read_swf if kind == "swf" else read_gwf
 
     def made(job: TraceJob | ReplayJob | Unfit) -> ReplayJob:
         assert isinstance(job, TraceJob)
-        return of_log(job, terms.sites, terms.grace)
+        return of_log(job, rules.sites, rules.grace)
 
-    return read(path, terms.lenient), made
+    return read(path, rules.lenient), made
 
 
 def _of_history(job: TraceJob | ReplayJob | Unfit) -> ReplayJob:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from koalapy.experiments.replay.comparison import Figures, figures
 from koalapy.experiments.replay.gantt import By, draw
-from koalapy.experiments.replay.jobs import Jobs, Survey, Terms
+from koalapy.experiments.replay.jobs import Jobs, ReplayRules, Survey
 from koalapy.experiments.replay.record import Record
 from koalapy.experiments.replay.schedule import Origin, schedule
 from koalapy.experiments.replay.world import Replay
@@ -29,7 +29,7 @@ class ReplayTask:
     """
 
     trace: Path
-    terms: Terms
+    rules: ReplayRules
     survey: Survey
     settings: Settings
     policies: Policies
@@ -71,8 +71,8 @@ def run(task: ReplayTask, report: Callable[[int], None]) -> ReplayOutcome:
 
     Raises RequestError if the trace has an error, and OSError if a file cannot be written.
     """
-    settings, record = task.settings, Record(dict(task.terms.sizes))
-    replay = Replay(settings, task.policies, task.terms.sizes, Jobs(task.trace, task.terms), record.add)
+    settings, record = task.settings, Record(dict(task.rules.sizes))
+    replay = Replay(settings, task.policies, task.rules.sizes, Jobs(task.trace, task.rules), record.add)
     for over in replay.run():
         report(over)
     files = _write(task, record)

@@ -22,6 +22,7 @@ from koalapy.link.site_messages import MESSAGES, SiteHello, site_to_json
 from koalapy.model.commands import NeighbourCommand
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.units import Instant
+from koalapy.runtime.cluster_link.link import Relay
 from koalapy.runtime.session import link_threads
 from koalapy.runtime.session.link_threads import LinkThreads
 from koalapy.runtime.session.session import Session, Wire
@@ -30,7 +31,6 @@ from koalapy.runtime.sites.certificate import Identity
 from koalapy.runtime.sites.streams import Measured, RelayLease, SiteStreams
 from koalapy.runtime.sites.tls import TlsChannel, Untrusted, handshake
 from koalapy.runtime.streams import Stream
-from koalapy.runtime.uplink.link import Relay
 
 _LOG = structlog.get_logger()
 _CONNECT_S = 10.0

@@ -28,6 +28,7 @@ from koalapy.model.identity import InstanceId, origin_of_site
 from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.model.states import LeaseState
 from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.cluster_link.link import Relay
 from koalapy.runtime.driver_thread import DriverThread
 from koalapy.runtime.sites.certificate import Identity, read_identity
 from koalapy.runtime.sites.link import Address, SiteLink, SiteServices
@@ -35,7 +36,6 @@ from koalapy.runtime.sites.listener import Listener, RefusalCounts, Refusals
 from koalapy.runtime.sites.streams import Measured, RelayLease
 from koalapy.runtime.sites.tls import TlsChannel
 from koalapy.runtime.streams import Stream
-from koalapy.runtime.uplink.link import Relay
 
 _LOG = structlog.get_logger()
 _NEW_KEY = Reason("key_replaced", "transient", "This site has a new key.", "The neighbours have to join it anew.")

@@ -20,8 +20,8 @@ from koalapy_adapters.streams import StreamEnd, StreamName, unknown_stream
 
 from koalapy.model.errors import KoalaError, TransientError
 from koalapy.model.units import MINUTE, Instant
+from koalapy.runtime.cluster_link.link import Relay
 from koalapy.runtime.streams import Stream
-from koalapy.runtime.uplink.link import Relay
 
 _SINK = "sink"
 _BITS = 52  # of a number that no stream has had; JSON holds it exactly

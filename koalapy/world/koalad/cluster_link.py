@@ -67,7 +67,7 @@ class Outside(Protocol):
 
 
 class ClusterLinkHost(Protocol):
-    """The services of koalad for its uplinks. A call entered in `after` is not made once koalad is dead."""
+    """The services of koalad for its links to clusters. A call entered in `after` is not made once koalad is dead."""
 
     agenda: Agenda
 

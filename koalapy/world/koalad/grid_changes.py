@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from koalapy.core.left_on import left_on
+from koalapy.core.remaining import remaining_on
 from koalapy.driver.driver import Delivery
 from koalapy.driver.grid_change import (
     Change,
@@ -52,7 +52,7 @@ class Host(Protocol):
         """Return a new link to a cluster."""
         ...
 
-    def held_settings(self, held: Pilot | LeasedCluster) -> ClusterSettings | None:
+    def temporary_settings(self, held: Pilot | LeasedCluster) -> ClusterSettings | None:
         """Return the settings of the cluster of a pilot or lease; None before the processors of a pilot are there."""
         ...
 
@@ -61,21 +61,21 @@ class Host(Protocol):
 class Files:
     """The two files: the grid file with its clusters and its rules for all of them, and `clusters.json`.
 
-    `added`: the clusters that were added by command. `held`: the pilots and leases of the present koalad, which no file
-    has.
+    `added`: the clusters that were added by command. `temporary`: the pilots and leases of the present koalad, which no
+    file has.
     """
 
     file: Mapping[str, ClusterSettings]
     rules: Settings
     added: Mapping[str, ClusterSettings] = field(default_factory=dict)
     draining: tuple[str, ...] = ()
-    held: Mapping[str, ClusterSettings] = field(default_factory=dict)
+    temporary: Mapping[str, ClusterSettings] = field(default_factory=dict)
 
     @property
     def grid(self) -> "Grid[Files]":
         """The grid of these files: of one name, the grid file's cluster."""
         added = {name: each for name, each in self.added.items() if name not in self.file}
-        return self.grid_of({**self.file, **added, **self.held})
+        return self.grid_of({**self.file, **added, **self.temporary})
 
     def grid_of(self, clusters: Mapping[str, ClusterSettings]) -> "Grid[Files]":
         """Return the grid of these clusters."""
@@ -123,10 +123,10 @@ class SimGrid:
         """The engine's settings of the present grid, also of one that is drained for the time of a change."""
         return self._in_force
 
-    def read_files(self, held: Iterable[ClusterSettings] = ()) -> None:
+    def read_files(self, temporary: Iterable[ClusterSettings] = ()) -> None:
         """Take the clusters of the files as the grid, and those that the store holds, as a starting koalad does."""
-        self._files = replace(self._files, held={each.name: each for each in held})
-        names = {*self._files.file, *self._files.added, *self._files.held}
+        self._files = replace(self._files, temporary={each.name: each for each in temporary})
+        names = {*self._files.file, *self._files.added, *self._files.temporary}
         self._files = replace(self._files, draining=tuple(name for name in self._files.draining if name in names))
         self._machine = GridChange(self._files.grid)
         self._in_force = self._machine.present.settings
@@ -158,7 +158,7 @@ class SimGrid:
         """Carry out the oldest hint that can be carried out now."""
         for name, hint in list(self._hints.items()) if self._may_begin else ():
             if isinstance(hint, JoinCluster):
-                settings = self._host.held_settings(hint.held)
+                settings = self._host.temporary_settings(hint.joining)
                 if settings is None:
                     continue
                 self._join(settings)
@@ -171,22 +171,22 @@ class SimGrid:
 
     def _join(self, settings: ClusterSettings) -> None:
         if settings.name not in self.names:
-            after = replace(self._files, held={**self._files.held, settings.name: settings})
+            after = replace(self._files, temporary={**self._files.temporary, settings.name: settings})
             self._make(Change(after=after.grid_of(self._present | {settings.name: settings}), joining=(settings.name,)))
 
     def _leave(self, name: str) -> None:
         if name in self.names:
             self.forced[name] = None
-            held = {each: settings for each, settings in self._files.held.items() if each != name}
+            held = {each: settings for each, settings in self._files.temporary.items() if each != name}
             draining = tuple(each for each in self.draining if each != name)
             rest = {each: settings for each, settings in self._present.items() if each != name}
-            after = replace(self._files, held=held, draining=draining)
+            after = replace(self._files, temporary=held, draining=draining)
             self._make(Change(after=after.grid_of(rest), leaving=(name,), forced=True))
 
     def remove(self, name: str, force: bool = False) -> None:
         """Remove a cluster, as `koala cluster remove` does. Without `force` it stays if koalapy has something there."""
-        others = [each for each in self.names if each not in (name, *self._files.held)]
-        if self._may_begin and name in self.names and name not in self._files.held and others:
+        others = [each for each in self.names if each not in (name, *self._files.temporary)]
+        if self._may_begin and name in self.names and name not in self._files.temporary and others:
             if force:
                 self.forced[name] = None
             added = {each: cluster for each, cluster in self._files.added.items() if each != name}
@@ -200,7 +200,7 @@ class SimGrid:
         if not self._may_begin:
             return
         added = {name: each for name, each in self._files.added.items() if name not in file}
-        grid = Files(file, rules, added, held=self._files.held).grid
+        grid = Files(file, rules, added, temporary=self._files.temporary).grid
         new, present = [each.name for each in grid.settings.clusters], self.names
         leaving = tuple(name for name in present if name not in new)
         joining = tuple(name for name in new if name not in present)
@@ -246,7 +246,7 @@ class SimGrid:
                     self._commit(command)
                 case Look():
                     engine = self._process.engine
-                    found = {name: left_on(engine.core, name) for name in command.names}
+                    found = {name: remaining_on(engine.core, name) for name in command.names}
                     self._carry_out(self._machine.looked({name: left for name, left in found.items() if left}))
                 case Leave():
                     self.forced.pop(command.name, None)

@@ -18,7 +18,7 @@ from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.job import Job
 from koalapy.model.lease import LeasedCluster, lease_of_cluster
 from koalapy.model.notification import NotificationId
-from koalapy.model.pilot import Pilot, clusters_held
+from koalapy.model.pilot import Pilot, pilots_at_start
 from koalapy.model.records import Step
 from koalapy.model.request import Request
 from koalapy.model.settings import Settings
@@ -26,7 +26,7 @@ from koalapy.model.states import AttemptState
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.scheduler.schedule import Policies
-from koalapy.sites.joining import leases_held
+from koalapy.sites.joining import leases_at_start
 from koalapy.store.contract import Store, StoreError, StoreFull
 from koalapy.world.agenda import Agenda
 from koalapy.world.koalad.cluster_link import Outside, SimClusterLink
@@ -48,7 +48,7 @@ _FAILS = ("store_failed", "The disk does not answer.", "Look at the disk.")
 
 def pilot_settings(pilot: Pilot) -> ClusterSettings:
     """Return the settings of the cluster that a pilot is, as `koalapy.config.inside` gives them."""
-    shared = pilot.terms.shared
+    shared = pilot.options.shared
     return ClusterSettings(name=pilot.name, batch="local", only_named=not shared, scavenge=Scavenge(off=not shared))
 
 
@@ -179,12 +179,12 @@ class SimKoalad:
 
     def _pilots_of(self, snapshot: Snapshot) -> list[ClusterSettings]:
         """Return the pilots that a former koalad left, and those on which attempts are known."""
-        held = clusters_held(snapshot.pilots, _known_attempts(snapshot))
+        held = pilots_at_start(snapshot.pilots, _known_attempts(snapshot))
         return [pilot_settings(each) for each in held if each.name in self._clusters]
 
     def _leases_of(self, snapshot: Snapshot) -> list[ClusterSettings]:
         """Return the leases that a former koalad left, and those on which attempts are known."""
-        held = leases_held(snapshot.leases, _known_attempts(snapshot), self.grid.settings.borrow)
+        held = leases_at_start(snapshot.leases, _known_attempts(snapshot), self.grid.settings.borrow)
         return [lease_settings(each) for each in held]
 
     def _renewed(self) -> Engine:
@@ -262,7 +262,7 @@ class SimKoalad:
         if self.site is not None:
             self.site.examine(hint)
 
-    def held_settings(self, held: Pilot | LeasedCluster) -> ClusterSettings | None:
+    def temporary_settings(self, held: Pilot | LeasedCluster) -> ClusterSettings | None:
         """Return the settings of the cluster of a pilot or lease; None before the processors of a pilot are there."""
         if isinstance(held, LeasedCluster):
             return lease_settings(held)

@@ -78,7 +78,9 @@ def test_a_component_waits_longer_than_the_barriers_time_out_and_the_job_starts(
     game.come(other)
     released = [each.attempt for each in game.pending if isinstance(each, ReleaseAttempt) and each not in commands]
     assert released == [one, other]
-    assert (game.job(job).submission_failures, game.job(job).held) == (0, 8 * 14 * MINUTE) or game.job(job).held > 0
+    assert (game.job(job).submission_failures, game.job(job).held_processor_us) == (0, 8 * 14 * MINUTE) or game.job(
+        job
+    ).held_processor_us > 0
     check(game)
 
 
@@ -91,7 +93,7 @@ def test_only_what_is_held_is_given_back_and_queued_again_after_a_pause(game: Pl
     assert record.state is JobState.CLAIMING
     assert (record.submission_failures, record.completion_failures) == (0, 0)
     assert states(game, job) == [AttemptState.CLEANED_UP, AttemptState.QUEUED]
-    assert record.held == 8 * BARRIER_WAIT
+    assert record.held_processor_us == 8 * BARRIER_WAIT
     cancelled = {each.attempt for line in [game.pending] for each in line if isinstance(each, CancelAttempt)}
     assert other not in cancelled
     pass_time(game, Duration(15 * MINUTE))

@@ -127,7 +127,7 @@ def test_a_docker_connection_names_its_extra(python: Koala) -> None:
     code = """
 from koalapy.config.schema import Cluster
 from koalapy.model.errors import RequestError
-from koalapy.runtime.uplink.connect import connection_of
+from koalapy.runtime.cluster_link.connect import connection_of
 try:
     connection_of(Cluster(batch="slurm", connect="docker://me@head"))
 except RequestError as error:

@@ -31,7 +31,7 @@ from koalapy.config.hours import parse_hours
 from koalapy.model.cluster import ClusterSettings, Scavenge
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
-from koalapy.model.request import Isolate, PilotTerms
+from koalapy.model.request import Isolate, PilotOptions
 from koalapy.model.settings import Preempt, PreemptBy, Scavenging, Settings
 from koalapy.model.units import HOUR, MILLISECOND, MINUTE, SECOND, Duration
 
@@ -271,9 +271,9 @@ def test_the_keys_above_are_all_there_are() -> None:
 
 
 def test_the_isolation_of_a_clusters_pilots_is_that_of_their_terms() -> None:
-    terms = with_isolation(read(ALL_KEYS), PilotTerms(shared=True), "a")
-    assert terms == PilotTerms(shared=True, isolate=Isolate.BWRAP, visible=("/opt", "/sw/modules"))
-    assert with_isolation(read(SMALL), PilotTerms(), "here").isolate is Isolate.NONE
+    terms = with_isolation(read(ALL_KEYS), PilotOptions(shared=True), "a")
+    assert terms == PilotOptions(shared=True, isolate=Isolate.BWRAP, visible=("/opt", "/sw/modules"))
+    assert with_isolation(read(SMALL), PilotOptions(), "here").isolate is Isolate.NONE
     inner = inside(read(ALL_KEYS).clusters["a"], JobId(7), terms)
     assert (inner.only_named, inner.scavenge.off) == (False, True)
 

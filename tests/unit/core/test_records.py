@@ -32,10 +32,10 @@ def test_a_step_hands_out_copies_that_later_changes_leave_alone() -> None:
     records, job, attempt = claimed()
     (handed_out,) = records.take().jobs
     records.change_attempt(attempt, state=AttemptState.QUEUED)
-    records.change(job, held=5)
-    assert (handed_out.held, handed_out.present[0].state) == (0, AttemptState.SUBMITTING)
+    records.change(job, held_processor_us=5)
+    assert (handed_out.held_processor_us, handed_out.present[0].state) == (0, AttemptState.SUBMITTING)
     (after,) = records.take().jobs
-    assert (after.held, after.present[0].state) == (5, AttemptState.QUEUED)
+    assert (after.held_processor_us, after.present[0].state) == (5, AttemptState.QUEUED)
 
 
 def test_copies_of_a_step_are_not_made_of_rows_that_have_changed_since() -> None:
@@ -68,7 +68,7 @@ def test_a_copy_cannot_be_changed() -> None:
     records, *_ = claimed()
     (handed_out,) = records.take().jobs
     with pytest.raises(FrozenInstanceError):
-        handed_out.held = 5  # type: ignore[misc]
+        handed_out.held_processor_us = 5  # type: ignore[misc]
     with pytest.raises(FrozenInstanceError):
         handed_out.present[0].batch_id = "9"  # type: ignore[misc]
 
@@ -83,10 +83,10 @@ def test_a_refused_transition_changes_nothing() -> None:
     records, job, attempt = claimed()
     records.take()
     with pytest.raises(ValueError, match="cannot go from claiming to waiting"):
-        records.change(job, state=JobState.WAITING, held=5)
+        records.change(job, state=JobState.WAITING, held_processor_us=5)
     with pytest.raises(ValueError, match="cannot go from submitting to running"):
         records.change_attempt(attempt, state=AttemptState.RUNNING, batch_id="9")
-    assert (job.held, attempt.batch_id, records.take().jobs) == (0, "", ())
+    assert (job.held_processor_us, attempt.batch_id, records.take().jobs) == (0, "", ())
 
 
 def test_the_attempts_of_a_try_are_dropped_when_the_job_is_tried_again() -> None:

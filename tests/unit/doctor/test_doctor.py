@@ -42,7 +42,7 @@ from koalapy.doctor.examination import Examination
 from koalapy.doctor.examiner import ExaminedCluster, judge_isolation, lowest_priority
 from koalapy.doctor.interpreters import find_pythons, parse
 from koalapy.model.errors import ClusterError, Reason, TransientError
-from koalapy.runtime.uplink.connect import connection_of
+from koalapy.runtime.cluster_link.connect import connection_of
 
 TAG = "kabcde000000001"
 COMMAND = [sys.executable, "-m", "koalapy.cli.main"]

@@ -32,7 +32,7 @@ def test_a_claim_time_out_cancels_all_attempts_and_counts_as_one_submission_fail
     again = play.job(job)
     assert again.submission_failures == 1
     assert again.position > position
-    assert again.held >= 4 * play.settings.claim_timeout
+    assert again.held_processor_us >= 4 * play.settings.claim_timeout
 
 
 def test_the_start_of_a_component_does_not_restart_the_claim_time_out(play: Any) -> None:
@@ -263,9 +263,9 @@ def test_processor_time_at_the_barrier_counts_for_attempts_that_left_it(play: An
     play.end(first, ending="left_barrier")
     ended = present(play.job(job)).ended_at
     assert ended is not None
-    assert play.job(job).held == 4 * (ended - began)
+    assert play.job(job).held_processor_us == 4 * (ended - began)
     play.obey()
-    assert play.job(job).held == 4 * (ended - began)
+    assert play.job(job).held_processor_us == 4 * (ended - began)
 
 
 def test_a_koalad_that_wakes_after_the_barrier_time_out_releases_no_part_of_a_job(play: Any) -> None:

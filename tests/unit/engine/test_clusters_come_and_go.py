@@ -7,7 +7,7 @@ import pytest
 from engine_play import INSTANCE, Play, component, present
 from sweep_play import SweepPlay
 
-from koalapy.core.left_on import left_on
+from koalapy.core.remaining import remaining_on
 from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.model.change import OutboxEntry
@@ -120,7 +120,7 @@ def test_nothing_of_a_cluster_that_has_left_is_in_any_index(play: Play) -> None:
         play.obey()
     core = play.engine.core
     for name, held in vars(core).items():
-        assert name in ("records", "left") or not names_in(held), name
+        assert name in ("records", "departed") or not names_in(held), name
     assert not names_in([core.records.attempts, core.records.pending_cancels, core.records.jobs])
 
 
@@ -156,7 +156,7 @@ def test_a_koalad_that_started_since_forgets_no_attempt_on_a_cluster_that_has_le
     play.run(pair)
     leave(play, "alpha")
     assert play.job(pair).state is JobState.STOPPING
-    play.engine.core.left.clear()  # as in the next koalad
+    play.engine.core.departed.clear()  # as in the next koalad
     play.obey()
     assert play.job(pair).completion_failures == 1
     forgotten = [each.cluster for each in play.pending if isinstance(each, ForgetAttempt)]
@@ -169,7 +169,7 @@ def test_a_pending_cancel_there_is_given_up_and_the_history_has_it(play: Play) -
     play.lose("alpha")
     play.apply(CancelRequested(job, force=True))
     assert list(play.pending_cancels) == play.attempts(job)
-    assert left_on(play.engine.core, "alpha").pending_cancels == 1
+    assert remaining_on(play.engine.core, "alpha").pending_cancels == 1
     leave(play, "alpha")
     assert play.pending_cancels == {}
     assert "cancel_given_up" in play.kinds

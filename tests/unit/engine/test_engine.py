@@ -42,7 +42,7 @@ def test_a_job_is_done_when_all_its_attempts_are_cleaned_up(play: Any) -> None:
     assert play.job(job).state is JobState.STOPPING
     play.obey()
     assert play.job(job).state is JobState.DONE
-    assert play.job(job).held > 0
+    assert play.job(job).held_processor_us > 0
 
 
 def test_committed_processors_are_not_committed_again(play: Any) -> None:

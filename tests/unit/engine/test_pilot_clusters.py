@@ -25,8 +25,8 @@ from koalapy.model.events import (
 )
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job, job_value
-from koalapy.model.pilot import Pilot, PilotRule, clusters_held, job_of_pilot, pilot_cluster, pilot_request
-from koalapy.model.request import PilotTerms, RetryOn
+from koalapy.model.pilot import Pilot, PilotRule, job_of_pilot, pilot_cluster, pilot_request, pilots_at_start
+from koalapy.model.request import PilotOptions, RetryOn
 from koalapy.model.states import JobState, PilotState
 from koalapy.model.units import MINUTE, SECOND, Duration
 from koalapy.pilots.lifecycle import REFUSED, UNUSABLE
@@ -44,7 +44,7 @@ class Held:
 
     def __init__(self, play: Play | None = None, **terms: object) -> None:
         self.play = play or Play()
-        request = pilot_request(component(4, "alpha"), PilotTerms(idle=IDLE, **terms))  # type: ignore[arg-type]
+        request = pilot_request(component(4, "alpha"), PilotOptions(idle=IDLE, **terms))  # type: ignore[arg-type]
         fields = {each: getattr(request, each) for each in ("when_busy", "retry_on", "pilot")}
         self.pilot = self.play.submit(*request.components, **fields)
 
@@ -234,7 +234,7 @@ def test_one_whose_nodes_all_refuse_ends_after_a_few_tries() -> None:
 
 
 def test_kept_ones_are_opened_for_waiting_jobs_and_end_when_they_are_idle() -> None:
-    terms = PilotTerms(idle=IDLE, shared=True, kept=True)
+    terms = PilotOptions(idle=IDLE, shared=True, automatic=True)
     rule = PilotRule(least=0, most=2, waiting=MINUTE, request=pilot_request(component(4), terms), owner="me")
     play = Play(alike(pilots=(("alpha", rule),)))
     play.measure(beta=16, gamma=16, alpha=30)
@@ -245,13 +245,13 @@ def test_kept_ones_are_opened_for_waiting_jobs_and_end_when_they_are_idle() -> N
     assert play.pilot_records == {}
     play.wake()
     (opened,) = play.pilot_records.values()
-    assert (opened.terms, opened.around, play.job(opened.id).owner) == (terms, "alpha", "me")
+    assert (opened.options, opened.host_cluster, play.job(opened.id).owner) == (terms, "alpha", "me")
     play.apply(after=Duration(10 * MINUTE))
     assert list(play.pilot_records) == [opened.id]  # one in a batch queue at a time
 
 
 def test_the_least_of_the_kept_ones_stay() -> None:
-    terms = PilotTerms(idle=IDLE, shared=True, kept=True)
+    terms = PilotOptions(idle=IDLE, shared=True, automatic=True)
     rule = PilotRule(least=1, most=2, waiting=MINUTE, request=pilot_request(component(4), terms))
     held = Held(Play(alike(pilots=(("alpha", rule),))), shared=True)  # the second one: the first is kept
     (kept, other) = sorted(held.play.pilot_records)
@@ -293,7 +293,7 @@ def test_only_jobs_that_name_it_are_placed_there() -> None:
 def test_it_goes_into_a_busy_clusters_batch_queue_at_once() -> None:
     play = Play()
     play.measure(alpha=30)
-    request = pilot_request(component(4, "alpha"), PilotTerms())
+    request = pilot_request(component(4, "alpha"), PilotOptions())
     pilot = play.submit(*request.components, when_busy=request.when_busy, retry_on=(), pilot=request.pilot)
     assert play.job(pilot).state is JobState.CLAIMING
     assert play.job(pilot).patient
@@ -323,20 +323,20 @@ def test_the_job_of_a_cluster_is_known_by_its_name(name: str, job: int | None) -
 
 
 def test_its_program_ends_before_its_walltime() -> None:
-    request = pilot_request(component(4, "alpha", walltime=Duration(10 * MINUTE)), PilotTerms())
+    request = pilot_request(component(4, "alpha", walltime=Duration(10 * MINUTE)), PilotOptions())
     (held,) = request.components
     assert (held.executable, held.arguments, held.processes(2)) == ("sleep", ("595",), 1)
 
 
 def test_a_starting_koalad_knows_those_that_run_and_those_with_attempts() -> None:
     held = Held()
-    assert clusters_held([held.record], []) == []
+    assert pilots_at_start([held.record], []) == []
     held.join()
     job = held.play.submit(component(2, "pilot~1"))
     attempts = held.play.job(job).present
-    assert clusters_held([held.record], []) == [held.record]
+    assert pilots_at_start([held.record], []) == [held.record]
     closing = replace(held.record, state=PilotState.CLOSING)
-    assert (clusters_held([closing], []), clusters_held([closing], attempts)) == ([], [closing])
+    assert (pilots_at_start([closing], []), pilots_at_start([closing], attempts)) == ([], [closing])
 
 
 def over(held: Held) -> list[Command]:
@@ -354,7 +354,7 @@ def test_the_directory_of_a_job_is_removed_by_the_cluster_around_a_pilot_that_is
     (attempt,) = held.play.attempts(job)
     held.play.end(attempt)
     held.play.obey()
-    assert held.play.job(job).present[0].around == "alpha"
+    assert held.play.job(job).present[0].host_cluster == "alpha"
     wanted = PruneRequested(work=(held.play.job(job),), before=held.play.now, records=True)
     asked = [each for each in held.play.apply(wanted) if isinstance(each, ForgetAttempt)]
     assert asked == [ForgetAttempt(cluster="pilot~1", attempt=attempt)]

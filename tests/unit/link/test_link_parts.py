@@ -26,8 +26,8 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.request import ComponentRequest, Launch
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.runtime import rendezvous
+from koalapy.runtime.cluster_link.connect import connection_of
 from koalapy.runtime.rendezvous import RendezvousHub
-from koalapy.runtime.uplink.connect import connection_of
 
 INSTANCE = InstanceId("abcde")
 HOUR = 3600 * SECOND

@@ -11,7 +11,7 @@ from koalapy.model.cluster import ClusterState
 from koalapy.model.errors import Reason
 from koalapy.model.events import ClusterMeasured, Event, MeasurementFailed
 from koalapy.model.units import Instant
-from koalapy.runtime.uplink.link import MeasurementLog
+from koalapy.runtime.cluster_link.link import MeasurementLog
 
 STATE = ClusterState(measured_at=Instant(5), total=4, idle=4, ours=0, others=0, waiting_local=0)
 MEASURED = ClusterMeasured(cluster="delft", state=STATE)

@@ -8,14 +8,16 @@ from hypothesis import given
 
 from koalapy.model.identity import JobId
 from koalapy.model.pilot import PilotRule, pilot_request
-from koalapy.model.request import ComponentRequest, PilotTerms
+from koalapy.model.request import ComponentRequest, PilotOptions
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
-from koalapy.policies.pilots import LONGEST_PAUSE, Kept, PilotKeeper
+from koalapy.policies.pilots import LONGEST_PAUSE, OwnPilots, PilotKeeper
 
 HELD = ComponentRequest(processors=8, executable="", walltime=HOUR)
-RULE = PilotRule(least=0, most=3, waiting=Duration(5 * MINUTE), request=pilot_request(HELD, PilotTerms(kept=True)))
+RULE = PilotRule(
+    least=0, most=3, waiting=Duration(5 * MINUTE), request=pilot_request(HELD, PilotOptions(automatic=True))
+)
 START = Instant(1_000_000 * SECOND)
-USED, IDLE, BINDING = Kept(True, True), Kept(True, False), Kept(False, False)
+USED, IDLE, BINDING = OwnPilots(True, True), OwnPilots(True, False), OwnPilots(False, False)
 
 
 def at(seconds: float) -> Instant:
@@ -62,7 +64,7 @@ def test_after_pilots_of_no_use_the_pauses_double_up_to_an_hour_until_one_is_of_
 
 @given(some.lists(some.tuples(some.sampled_from(("open", "bind", "use", "end")), some.integers(0, 7200)), max_size=60))
 def test_whatever_becomes_of_them_they_are_bounded_and_come_again(story: list[tuple[str, int]]) -> None:
-    keeper, kept, now, number = PilotKeeper(), dict[JobId, Kept](), START, 0
+    keeper, kept, now, number = PilotKeeper(), dict[JobId, OwnPilots](), START, 0
     for what, seconds in story:
         now = Instant(now + seconds * SECOND)
         if kept and what != "open":
@@ -70,7 +72,7 @@ def test_whatever_becomes_of_them_they_are_bounded_and_come_again(story: list[tu
             if what == "end":
                 del kept[oldest]
             else:
-                kept[oldest] = Kept(True, what == "use")
+                kept[oldest] = OwnPilots(True, what == "use")
         opened = keeper.step(now, RULE, kept, START)
         assert opened in (0, 1)
         if opened:
@@ -85,7 +87,7 @@ def test_whatever_becomes_of_them_they_are_bounded_and_come_again(story: list[tu
 
 @pytest.mark.parametrize("hours", [24])
 def test_a_cluster_where_none_is_ever_of_use_sees_few_of_them(hours: int) -> None:
-    keeper, opened, kept = PilotKeeper(), 0, dict[JobId, Kept]()
+    keeper, opened, kept = PilotKeeper(), 0, dict[JobId, OwnPilots]()
     for second in range(600, hours * 3600, 10):
         kept.clear()
         if keeper.step(at(second), RULE, kept, START):

@@ -29,11 +29,11 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId, Tag, attempt_of
 from koalapy.model.request import ComponentRequest
 from koalapy.model.units import MINUTE, Duration
 from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.cluster_link.link import Link, LinkServices
 from koalapy.runtime.collecting import collector as collecting
 from koalapy.runtime.collecting.collector import Collector
 from koalapy.runtime.session import session as sessions
 from koalapy.runtime.session.session import Session
-from koalapy.runtime.uplink.link import Link, LinkServices
 
 PATIENCE_S = 60.0
 INSTANCE = InstanceId("abcde")

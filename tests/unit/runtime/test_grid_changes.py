@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from koalapy.config import GridFile, engine_settings, read_grid
-from koalapy.core.left_on import LeftOn
+from koalapy.core.remaining import Remaining
 from koalapy.driver.driver import Delivery
 from koalapy.model.commands import JoinCluster, LeaveCluster
 from koalapy.model.errors import KoalaError, Reason
@@ -16,7 +16,7 @@ from koalapy.model.events import ClusterChanged, ClusterJoined, ClusterLeft, Eve
 from koalapy.model.identity import JobId
 from koalapy.model.lease import LeasedCluster
 from koalapy.model.pilot import Pilot
-from koalapy.model.request import PilotTerms
+from koalapy.model.request import PilotOptions
 from koalapy.model.settings import Settings
 from koalapy.runtime import current_grid, grid_changes
 from koalapy.runtime.current_grid import CommandClusters, CurrentGrid
@@ -47,7 +47,7 @@ class Play:
         self.late, self.links, self._waiting = late, list[tuple[str, str]](), list[Delivery]()
         self.grid, self.fails_at = CurrentGrid(_read(BEFORE)), fails_at
         self.trouble: Reason | None = None
-        self.left: dict[str, LeftOn] = {}
+        self.left: dict[str, Remaining] = {}
         self.fails_after_drain = False
         self.commits: list[tuple[Event, ...]] = []
         self.adopted: list[tuple[GridFile, Settings]] = []
@@ -64,7 +64,7 @@ class Play:
         )
         self.changes = GridChanges(self.grid, CommandClusters(), parts)
 
-    def ask(self, question: Callable[[Any], object]) -> dict[str, LeftOn]:
+    def ask(self, question: Callable[[Any], object]) -> dict[str, Remaining]:
         """Answer for the engine what is left on the clusters; the store may fail from then on."""
         if self.fails_after_drain:
             self.late, self.fails_after_drain = True, False
@@ -201,15 +201,15 @@ def test_a_change_that_is_committed_late_is_in_force_then(
 @pytest.mark.parametrize(
     ("left", "words"),
     [
-        (LeftOn(living=(JobId(411),)), "job 411 there"),
-        (LeftOn(living=(JobId(411), JobId(412))), "jobs 411 and 412 there"),
+        (Remaining(living=(JobId(411),)), "job 411 there"),
+        (Remaining(living=(JobId(411), JobId(412))), "jobs 411 and 412 there"),
         (
-            LeftOn(living=(JobId(7), JobId(8)), pending_cancels=1, naming=(JobId(413),)),
+            Remaining(living=(JobId(7), JobId(8)), pending_cancels=1, naming=(JobId(413),)),
             "jobs 7 and 8 there, 1 pending cancel, job 413 that can run nowhere else",
         ),
     ],
 )
-def test_a_cluster_in_use_is_refused_with_what_is_there(tmp_path: Path, left: LeftOn, words: str) -> None:
+def test_a_cluster_in_use_is_refused_with_what_is_there(tmp_path: Path, left: Remaining, words: str) -> None:
     play = Play(tmp_path)
     play.left = {"vu": left}
     with pytest.raises(KoalaError) as refused:
@@ -219,7 +219,7 @@ def test_a_cluster_in_use_is_refused_with_what_is_there(tmp_path: Path, left: Le
 
 def test_nothing_is_changed_while_the_store_fails_and_no_undoing_is_lost(tmp_path: Path) -> None:
     play = Play(tmp_path)
-    play.left = {"vu": LeftOn(living=(JobId(1),))}
+    play.left = {"vu": Remaining(living=(JobId(1),))}
     play.fails_after_drain = True
     with pytest.raises(KoalaError, match="vu cannot leave the grid"):
         play.changes.remove("vu")
@@ -229,7 +229,7 @@ def test_nothing_is_changed_while_the_store_fails_and_no_undoing_is_lost(tmp_pat
     assert not any(each.draining for _, settings in play.adopted[-1:] for each in settings.clusters)
 
 
-PILOT = Pilot(id=JobId(7), around="vu", terms=PilotTerms())
+PILOT = Pilot(id=JobId(7), host_cluster="vu", options=PilotOptions())
 LEASE = LeasedCluster("lyon", 3, "lyon:3")
 
 
@@ -277,6 +277,6 @@ def test_the_newest_hint_on_a_cluster_counts(tmp_path: Path, monkeypatch: pytest
 
 def test_a_pilot_whose_cluster_has_left_joins_nothing(tmp_path: Path) -> None:
     play = Play(tmp_path)
-    play.changes.carry_out(JoinCluster(replace(PILOT, around="gone")))
+    play.changes.carry_out(JoinCluster(replace(PILOT, host_cluster="gone")))
     followed(play)
     assert play.commits == []

@@ -27,11 +27,11 @@ from koalapy.model.lease import Asked, LentLease, Origin, Wanted
 from koalapy.model.neighbour import Relation
 from koalapy.model.states import LeaseState
 from koalapy.model.units import HOUR, Duration, Instant
+from koalapy.runtime.cluster_link.link import Relay
 from koalapy.runtime.sites import listener, upgrade
 from koalapy.runtime.sites.certificate import Identity, certified, make_identity, pin_of, read_identity, write_identity
 from koalapy.runtime.sites.streams import Measured
 from koalapy.runtime.sites.tls import TlsChannel, Untrusted, handshake
-from koalapy.runtime.uplink.link import Relay
 from koalapy.sites import neighbours
 
 Make = Callable[..., Site]

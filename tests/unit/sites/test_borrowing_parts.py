@@ -45,7 +45,7 @@ def part(
     """The processors and components that are borrowed, and what is left of the site's own."""
     most = fields.pop("most", None)
     found = smallest_part(make(*components, **fields), there, "default", policy, most=most)
-    return None if found is None else (found.processors, found.components, dict(found.left.idle))
+    return None if found is None else (found.processors, found.components, dict(found.available.idle))
 
 
 def sizes(*processors: int, **fields: Any) -> list[ComponentRequest]:

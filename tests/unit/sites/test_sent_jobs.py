@@ -36,7 +36,7 @@ from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.neighbour import Relation
 from koalapy.model.request import ComponentRequest, FlowJob, Request
-from koalapy.model.sent import MOST_SENT, RunOption, RunTerms, Sent, why_not_run
+from koalapy.model.sent import MOST_SENT, RunLimits, RunOption, Sent, why_not_run
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, SECOND, Duration
 from koalapy.policies.placement import worst_fit
@@ -45,13 +45,13 @@ from koalapy.scheduler.schedule import Policies
 from koalapy.sites import receiving
 from koalapy.views.explanation import explain, summary
 
-TERMS = RunTerms(sites=("delft",), processors=32)
+TERMS = RunLimits(sites=("delft",), processors=32)
 
 
 class Pair(Sites):
     """`delft` sends, and `lyon` runs."""
 
-    def __init__(self, terms: RunTerms | None = TERMS) -> None:
+    def __init__(self, terms: RunLimits | None = TERMS) -> None:
         self.delft = Site("delft", BORROWER)
         self.lyon = Site("lyon", LENDER, run=terms)
         super().__init__(self.delft, self.lyon)
@@ -184,7 +184,7 @@ def test_a_failure_there_is_a_failure_here_with_its_reason() -> None:
         (replace(TERMS, jobs=0), {}, "lyon: It runs 0 jobs of its neighbours at a time, and has 0 of them."),
     ],
 )
-def test_a_site_runs_nothing_but_on_its_terms(terms: RunTerms | None, fields: Any, why: str) -> None:
+def test_a_site_runs_nothing_but_on_its_terms(terms: RunLimits | None, fields: Any, why: str) -> None:
     pair = Pair(terms)
     job = pair.send(**fields)
     pair.exchange()

@@ -15,7 +15,7 @@ from koalapy.model.errors import Reason
 from koalapy.model.events import AttemptCleanedUp, CancelRequested, LeaseExamined, WorkSubmitted
 from koalapy.model.identity import JobId
 from koalapy.model.lease import Borrow, LeasedCluster, Lend, Wanted, wanted
-from koalapy.model.request import ComponentRequest, Interactive, Isolate, Launch, PilotTerms, Request
+from koalapy.model.request import ComponentRequest, Interactive, Isolate, Launch, PilotOptions, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 
@@ -204,7 +204,7 @@ def test_a_component_that_names_a_lease_fails_as_on_any_cluster_it_names() -> No
 @pytest.mark.parametrize("isolate", [Isolate.NONE, Isolate.AUTO])
 def test_a_pilot_and_a_lease_are_clusters_that_isolate_by_their_terms(isolate: Isolate) -> None:
     around = Cluster.model_construct(batch="local", connect=("local:",))
-    terms = PilotTerms(shared=True, isolate=isolate, visible=("/opt/apps",))
+    terms = PilotOptions(shared=True, isolate=isolate, visible=("/opt/apps",))
     expected = None if isolate is Isolate.NONE else ("/opt/apps",)
     assert _cluster_settings("pilot~3", inside(around, JobId(3), terms)).isolation == expected
     lease = LeasedCluster("lyon", 3, "default", isolation=expected)

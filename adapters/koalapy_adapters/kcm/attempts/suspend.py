@@ -13,7 +13,7 @@ from koalapy_adapters.messages.koalad import SetSuspended
 
 def asked(core: Core, now: int, attempt: Attempt, request: SetSuspended) -> List[Any]:
     """Note koalad's wish, and carry it out unless an earlier one is on its way."""
-    attempt.suspend_wish = request.suspended
+    attempt.suspend_requested = request.suspended
     return [] if attempt.suspending else _try(attempt)
 
 
@@ -21,10 +21,10 @@ def done(core: Core, now: int, attempt: Attempt, outcome: JobSuspended) -> List[
     """React to the batch system's answer. The next measurement shows what has become of the job."""
     attempt.suspending = False
     core.poll_schedule.soon(now)
-    if attempt.suspend_wish is not outcome.suspended:
+    if attempt.suspend_requested is not outcome.suspended:
         return _try(attempt)
     if outcome.error is None:
-        attempt.suspend_wish = None
+        attempt.suspend_requested = None
     else:
         attempt.suspend_at = attempt.suspend_backoff.after(now)
     return []
@@ -40,8 +40,8 @@ def tick(now: int, attempt: Attempt) -> List[Any]:
 def _try(attempt: Attempt) -> List[Any]:
     attempt.suspend_at = None
     ended = attempt.ended or attempt.cleaned_up or attempt.ending is not None
-    if ended or not attempt.batch_id or attempt.suspend_wish is None:
-        attempt.suspend_wish = None
+    if ended or not attempt.batch_id or attempt.suspend_requested is None:
+        attempt.suspend_requested = None
         return []
     attempt.suspending = True
-    return [SuspendJob(attempt.tag, attempt.batch_id, attempt.suspend_wish)]
+    return [SuspendJob(attempt.tag, attempt.batch_id, attempt.suspend_requested)]

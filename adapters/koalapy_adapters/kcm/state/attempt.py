@@ -118,7 +118,7 @@ class Attempt:
         self.cause_at: Optional[int] = None
         self.cause_backoff = Backoff(SECOND // 2, 5 * SECOND)
         # suspended by koalad's wish
-        self.suspend_wish: Optional[bool] = None  # None: done, or never asked
+        self.suspend_requested: Optional[bool] = None  # None: done, or never asked
         self.suspending = False  # an action for it runs
         self.suspend_at: Optional[int] = None
         self.suspend_backoff = Backoff(SECOND, 30 * SECOND)

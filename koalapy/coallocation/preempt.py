@@ -12,7 +12,7 @@ from koalapy.model.job import Job, Outcome
 from koalapy.model.units import Instant
 
 
-def make_room(core: Core, now: Instant, job: Job, vacated: Sequence[JobId], suspended: Sequence[JobId] = ()) -> None:
+def preempt(core: Core, now: Instant, job: Job, vacated: Sequence[JobId], suspended: Sequence[JobId] = ()) -> None:
     """Vacate and suspend jobs for one that is claimed in the same step, and note it in the histories of all."""
     priority = job.request.priority
     advice = "It keeps its position in the queue; nothing is counted."

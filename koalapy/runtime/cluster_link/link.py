@@ -40,13 +40,13 @@ from koalapy.model.events import ClusterMeasured, Event, MeasurementFailed
 from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.settings import STREAM_TIMEOUT
 from koalapy.model.units import Duration, Instant
+from koalapy.runtime.cluster_link.pilot import LeadsToKcm
+from koalapy.runtime.cluster_link.stage_in_worker import Callbacks, StageInWorker
 from koalapy.runtime.session import link_threads
 from koalapy.runtime.session.link_threads import LinkThreads
 from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.streams import ClusterStreams, Stream
-from koalapy.runtime.uplink.pilot import LeadsToKcm
-from koalapy.runtime.uplink.stage_in_worker import Callbacks, StageInWorker
 
 _LOG = structlog.get_logger()
 CLOSE_S = 20.0

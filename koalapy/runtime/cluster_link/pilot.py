@@ -19,7 +19,7 @@ from koalapy_adapters.layout import LEASE_SHARED
 
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import KoalaError, Reason
-from koalapy.model.request import Isolate, PilotTerms
+from koalapy.model.request import Isolate, PilotOptions
 from koalapy.model.units import SECOND, Instant
 from koalapy.runtime.streams import Stream
 
@@ -40,7 +40,7 @@ class LeadsToKcm(Protocol):
         ...
 
 
-def surroundings(attempt: Attempt, terms: PilotTerms, now: Instant) -> str:
+def allocation_environment(attempt: Attempt, options: PilotOptions, now: Instant) -> str:
     """Return a shell prefix that notes for an allocation when the pilot's program ends, and how programs are isolated.
 
     The end is by the node's own clock. The batch system may not know it, or grants the batch job more.
@@ -48,9 +48,9 @@ def surroundings(attempt: Attempt, terms: PilotTerms, now: Instant) -> str:
     began = attempt.started_at or attempt.released_at or now
     seconds = max(0, began + attempt.request.walltime - now) // SECOND
     ends = f"export KOALA_ALLOCATION_ENDS=$(($(date +%s) + {seconds})); "
-    if terms.isolate is Isolate.NONE:
+    if options.isolate is Isolate.NONE:
         return ends
-    variables = Isolation(terms.isolate.value, list(terms.visible)).variables()
+    variables = Isolation(options.isolate.value, list(options.visible)).variables()
     return ends + "".join(f"export {name}={shlex.quote(value)}; " for name, value in variables.items())
 
 

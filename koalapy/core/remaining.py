@@ -12,7 +12,7 @@ _JOBS = 5  # listed in a sentence
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOn:
+class Remaining:
     """The jobs, pending cancels and files of koalapy on a cluster, and the jobs that wait for it.
 
     `living`: jobs and sweeps with attempts there. `pending_cancels`: their number. `collecting`: jobs whose output is
@@ -42,20 +42,20 @@ class LeftOn:
         return ", ".join(part for part in parts if part) or "nothing"
 
 
-def there_on(core: Core, cluster: str) -> LeftOn:
+def present_on(core: Core, cluster: str) -> Remaining:
     """Return what koalapy still has on a cluster, without the jobs that wait for it."""
     records = core.records
     living = {JobId(attempt.owner.id): None for attempt in records.live(cluster)}
-    return LeftOn(
+    return Remaining(
         living=tuple(sorted(living)),
         pending_cancels=sum(each.cluster == cluster for each in records.pending_cancels.values()),
         collecting=tuple([job for job, on in core.pruning.collecting.items() if not on or cluster in on]),
     )
 
 
-def left_on(core: Core, cluster: str) -> LeftOn:
+def remaining_on(core: Core, cluster: str) -> Remaining:
     """Return what koalapy still has on a cluster, or waits for there."""
-    found = there_on(core, cluster)
+    found = present_on(core, cluster)
     naming = [
         work.id
         for work in core.records.all_work()
