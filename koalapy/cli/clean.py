@@ -17,6 +17,7 @@ from koalapy.cli.output import (
     print_message,
     table,
 )
+from koalapy.cli.times import in_one_unit
 from koalapy.client import Grid
 from koalapy.client.calls import NotReachable
 from koalapy.model.counts import counted_as
@@ -281,9 +282,4 @@ def _wrapper(each: "UnknownTag") -> str:
 
 
 def _ago(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    for length, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
-        if seconds >= length:
-            return f"{int(seconds // length)}{unit}"
-    return f"{int(seconds)}s"
+    return None if seconds is None else in_one_unit(seconds)

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 _LOOK_S = 1.0  # between looks at a cluster that is being drained
 
 app = typer.Typer()
-cluster = typer.Typer(
-    help="Add a cluster to the running grid, drain it, or remove it.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(cluster, name="cluster")
+cluster = options.group(app, "cluster", "Add a cluster to the running grid, drain it, or remove it.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A cluster.", autocompletion=options.complete_clusters)]
 

@@ -11,8 +11,7 @@ from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
 
 app = typer.Typer()
-config_app = typer.Typer(help="Check the grid file, or show its schema.", no_args_is_help=True)
-app.add_typer(config_app, name="config")
+config_app = options.group(app, "config", "Check the grid file, or show its schema.")
 
 
 @config_app.command("schema")

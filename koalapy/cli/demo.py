@@ -31,6 +31,7 @@ from koalapy.cli.signals import interruptible_once, uninterrupted
 from koalapy.client import Grid
 from koalapy.client.calls import NotReachable
 from koalapy.client.daemon import wait_for_end
+from koalapy.client.grid import FINAL
 from koalapy.common.data import data_path
 from koalapy.common.extras import need_extra
 from koalapy.model.counts import counted_as
@@ -45,7 +46,6 @@ _LOOKS = {"poll": "1s", "max_age": "30s"}  # measure seldom on a busy machine
 _PATIENCE_S = 180.0
 _END_S = 20.0  # time for koalad to end its jobs and itself, then for the processes that are left
 _LONGEST_PLACE = 60  # length of the temporary directory's path, so that a Unix socket's path fits
-_FINAL = frozenset({"done", "failed", "cancelled"})
 
 
 @app.command()
@@ -163,7 +163,7 @@ def _watch(koalad: Grid, jobs: list[int], quiet: bool) -> list["Job"]:
         while True:
             found = koalad.jobs(ids=jobs)
             live.update(_live_table(found))
-            if all(job["state"] in _FINAL for job in found):
+            if all(job["state"] in FINAL for job in found):
                 return found
             _check(deadline)
             time.sleep(0.1)
@@ -178,7 +178,7 @@ def _follow(koalad: Grid, jobs: list[int], deadline: float, quiet: bool) -> list
             if shown_lines.get(job["id"]) != line and not quiet:
                 print_line(line)
             shown_lines[job["id"]] = line
-        if all(job["state"] in _FINAL for job in found):
+        if all(job["state"] in FINAL for job in found):
             return found
         _check(deadline)
         time.sleep(0.05)

@@ -13,13 +13,13 @@ from koalapy.cli.output import print_message
 from koalapy.client import Grid
 from koalapy.client.calls import NotReachable
 from koalapy.client.following import Reconnecting
+from koalapy.client.grid import FINAL
 from koalapy.common.lines import Writer
 from koalapy.model.errors import KoalaError
 
 if TYPE_CHECKING:
     from koalapy.answers.jobs import Job
 
-_FINAL = frozenset({"done", "failed", "cancelled"})
 _LOOK_S = 0.3
 _NEVER_RAN = "never_ran"
 
@@ -68,7 +68,7 @@ def follow_output(
         except NotReachable as error:
             reconnecting.pause(error)
         else:
-            if found["state"] in _FINAL:
+            if found["state"] in FINAL:
                 break
     for thread in threads:
         thread.join()

@@ -11,7 +11,6 @@ import typer
 from koalapy.cli import options
 from koalapy.cli.output import (
     BAD_INPUT,
-    ago,
     errors_reported,
     out,
     print_json,
@@ -21,7 +20,7 @@ from koalapy.cli.output import (
 )
 from koalapy.cli.progress import progress_of, transfers_in_words
 from koalapy.cli.sweep_progress import counted
-from koalapy.cli.times import in_text
+from koalapy.cli.times import ago, in_text
 from koalapy.client import Grid
 from koalapy.model.errors import RequestError
 from koalapy.model.states import JobState

@@ -15,13 +15,9 @@ if TYPE_CHECKING:
     from koalapy.answers.leases import EndedLease, Lease, LeasesAnswer
 
 app = typer.Typer()
-leases = typer.Typer(
-    help="List what is lent to neighbouring sites and borrowed of them, or end a lease.",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+leases = options.group(
+    app, "leases", "List what is lent to neighbouring sites and borrowed of them, or end a lease.", alone=True
 )
-app.add_typer(leases, name="leases")
 _LOOK_S = 0.5
 _ENDED = ("NAME", "DIRECTION", "NEIGHBOUR", "USER", "JOB", "PROCESSORS", "ON", "BEGAN", "ENDED", "CHARGED")
 _COLUMNS = ("NAME", "DIRECTION", "NEIGHBOUR", "STATE", "PROCESSORS", "ON", "ENDS", "JOBS")

@@ -14,13 +14,7 @@ if TYPE_CHECKING:
     from koalapy.answers.koalad import MaintenanceTask
 
 app = typer.Typer()
-maintenance = typer.Typer(
-    help="List the maintenance tasks of the grid file, or run one.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(maintenance, name="maintenance")
+maintenance = options.group(app, "maintenance", "List the maintenance tasks of the grid file, or run one.")
 _COLUMNS = ("NAME", "TASK", "CRON", "NEXT RUN", "LAST RUN", "HOW IT WENT")
 _LISTS = ("without",)
 

@@ -1,19 +1,21 @@
-"""Options that several commands share, and their completion in a shell."""
+"""Options that several commands share, their completion in a shell, and groups of commands."""
 
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
+    from koalapy.client import Grid as Client
     from koalapy.model.units import Instant
 
 GRID_HELP = "Grid file, or the name of a grid whose koalad runs. Default: $KOALA_GRID, else ~/.config/koala/grid.yaml."
 _json = False
+Answer = TypeVar("Answer")
 _LONGEST_KEY = 160  # koalad takes 200, and several files have a suffix each
 _COMPLETED_S = 2.0  # a person waits for the completion
 _COMPLETED = 200  # the newest jobs
@@ -34,7 +36,7 @@ def complete_clusters(ctx: typer.Context, incomplete: str) -> list[tuple[str, st
     return [(each["name"], each["batch"]) for each in found if each["name"].startswith(incomplete)]
 
 
-def _asked(ctx: typer.Context, ask: Callable[[Any], Any]) -> Any:
+def _asked(ctx: typer.Context, ask: Callable[["Client"], list[Answer]]) -> list[Answer]:
     """Return koalad's answer, or an empty list if it does not answer: a completion shows no errors."""
     from koalapy.client import Grid as Client
     from koalapy.model.errors import KoalaError
@@ -42,6 +44,13 @@ def _asked(ctx: typer.Context, ask: Callable[[Any], Any]) -> Any:
     with suppress(KoalaError), Client(ctx.params.get("grid"), timeout=_COMPLETED_S) as koalad:
         return ask(koalad)
     return []
+
+
+def group(app: typer.Typer, name: str, help: str, *, alone: bool = False) -> typer.Typer:
+    """Add a group of commands. Without a command it shows its help, unless it is one `alone` too."""
+    found = typer.Typer(help=help, no_args_is_help=not alone, invoke_without_command=alone, rich_markup_mode=None)
+    app.add_typer(found, name=name)
+    return found
 
 
 def use_json(wanted: bool) -> bool:
@@ -55,7 +64,7 @@ def is_json_wanted() -> bool:
     return _json
 
 
-def ids_of(koalad: Any, texts: Sequence[str]) -> list[int]:
+def ids_of(koalad: "Client", texts: Sequence[str]) -> list[int]:
     """Return the ids of jobs that a command line names, each once. A range such as 1-5 names its existing jobs.
 
     A pilot has its number, so that p1 is 8388608.

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -203,17 +202,6 @@ def _plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     return [max(len(line[i]) for line in [columns, *rows]) for i in range(len(columns))]
-
-
-def ago(instant: str | None) -> str | None:
-    """Return how long ago an RFC 3339 instant was, such as `5m ago`; None for None."""
-    if instant is None:
-        return None
-    seconds = int((datetime.now(UTC) - datetime.fromisoformat(instant)).total_seconds())
-    for length, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
-        if seconds >= length:
-            return f"{seconds // length}{unit} ago"
-    return f"{max(0, seconds)}s ago"
 
 
 _UNITS = ("B", "KB", "MB", "GB", "TB")

@@ -18,13 +18,7 @@ if TYPE_CHECKING:
     from koalapy.answers.pilots import Pilot
 
 app = typer.Typer()
-pilots = typer.Typer(
-    help="List the pilots, open one, or close it.",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(pilots, name="pilots")
+pilots = options.group(app, "pilots", "List the pilots, open one, or close it.", alone=True)
 _LOOK_S = 0.5
 _COLUMNS = ("NAME", "STATE", "ON", "PROCESSORS", "SHARED", "ENDS", "JOBS")
 _FINAL = ("ended", "failed")

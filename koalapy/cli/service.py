@@ -29,8 +29,7 @@ _KEPT = ("PATH", "XDG_STATE_HOME", "XDG_CONFIG_HOME")  # of this command's envir
 _LINES = "`@reboot koala up` and `*/5 * * * * koala up` (docs/service.md)"
 
 app = typer.Typer()
-service_app = typer.Typer(help="Run koalad as a systemd service.", no_args_is_help=True)
-app.add_typer(service_app, name="service")
+service_app = options.group(app, "service", "Run koalad as a systemd service.")
 
 NoStart = Annotated[bool, typer.Option("--no-start", help="Install only; the next boot or systemctl starts it.")]
 

@@ -13,13 +13,9 @@ if TYPE_CHECKING:
     from koalapy.answers.sites import NeighbourSite, Requests, SiteLine, SitesAnswer
 
 app = typer.Typer()
-sites = typer.Typer(
-    help="Show the neighbours of this site, link it with others, or replace its key.",
-    rich_markup_mode=None,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
+sites = options.group(
+    app, "sites", "Show the neighbours of this site, link it with others, or replace its key.", alone=True
 )
-app.add_typer(sites, name="sites")
 
 _COLUMNS = ("NEIGHBOUR", "RELATION", "STATE", "FREE THERE", "SENT", "LENT", "BORROWED", "ADDRESS", "REASON")
 Neighbour = Annotated[str, typer.Argument(metavar="NAME", help="A neighbouring site.")]

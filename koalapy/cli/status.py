@@ -7,8 +7,8 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.clean import attempt_in_words, print_unknown, show_unknown
-from koalapy.cli.output import ago, errors_reported, out, print_json, print_message, table
-from koalapy.cli.times import Utc, in_text, shown
+from koalapy.cli.output import errors_reported, out, print_json, print_message, table
+from koalapy.cli.times import Utc, ago, in_text, shown
 from koalapy.client import Grid
 from koalapy.client.calls import Calls, NotReachable
 from koalapy.common.locations import grids_here

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from koalapy.cli.options import group
 from koalapy.cli.output import errors, out, print_json, print_message, table
 from koalapy.common.extras import need_extra
 from koalapy.model.errors import KoalaError
@@ -95,12 +96,8 @@ def reset(as_json: Json = False) -> None:
         print_message("All nodes are idle.")
 
 
-sites = typer.Typer(
-    help="Run four koalads over the test grid that are linked as sites, three of them with a cluster each.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-app.add_typer(sites, name="sites")
+_SITES = "Run four koalads over the test grid that are linked as sites, three of them with a cluster each."
+sites = group(app, "sites", _SITES)
 
 
 @sites.command("up")

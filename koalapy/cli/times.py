@@ -1,4 +1,4 @@
-"""Formats instants for people: local time in whole seconds, or UTC with --utc."""
+"""Formats times for people: instants in local time and whole seconds, or in UTC with --utc, and ages in one unit."""
 
 import re
 from datetime import UTC, datetime
@@ -48,3 +48,18 @@ def in_text(text: str, *, at: str | None = None) -> str:
         return moment.removeprefix(day) if day else moment
 
     return _INSTANT.sub(replaced, text)
+
+
+def in_one_unit(seconds: float) -> str:
+    """Format a time in its largest unit, rounded down, such as 5d, 3h, 20m or 4s."""
+    for length, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= length:
+            return f"{int(seconds // length)}{unit}"
+    return f"{max(0, int(seconds))}s"
+
+
+def ago(instant: str | None) -> str | None:
+    """Return how long ago an RFC 3339 instant was, such as `5m ago`; None for None."""
+    if instant is None:
+        return None
+    return f"{in_one_unit((datetime.now(UTC) - datetime.fromisoformat(instant)).total_seconds())} ago"

@@ -59,7 +59,7 @@ if TYPE_CHECKING:  # they need typing_extensions, whose import takes 10 ms
     from koalapy.answers.sweeps import Result, Runner, RunnersAnswer
     from koalapy.client.login import Answer
 
-_FINAL = frozenset({"done", "failed", "cancelled"})
+FINAL = frozenset({"done", "failed", "cancelled"})
 _LONGEST_WAIT_S = 30.0
 _IDS_AT_ONCE = 1000  # in one URL
 _COUNT_S = 90.0  # to count disk space
@@ -288,10 +288,10 @@ class Grid:
             left = _LONGEST_WAIT_S if deadline is None else max(0.0, min(_LONGEST_WAIT_S, deadline - time.monotonic()))
             parameters = [("id", str(job)) for job in jobs] + [("timeout", str(left))]
             found = list(self._calls.call("GET", "/v1/wait", params=parameters, wait_s=left)["jobs"])
-            if all(job["state"] in _FINAL for job in found):
+            if all(job["state"] in FINAL for job in found):
                 return found
             if deadline is not None and time.monotonic() >= deadline:
-                unfinished = [str(job["id"]) for job in found if job["state"] not in _FINAL]
+                unfinished = [str(job["id"]) for job in found if job["state"] not in FINAL]
                 what = f"Job {unfinished[0]} is" if len(unfinished) == 1 else f"Jobs {', '.join(unfinished)} are"
                 raise TimeoutError(f"{what} not final yet.")
 
