@@ -14,8 +14,7 @@ from koalapy.runtime.collecting.cluster_queues import Steps
 from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.download import Download
 from koalapy.runtime.collecting.plan import Item
-from koalapy.runtime.collecting.sweep_names import Names, Wanted
-from koalapy.runtime.collecting.sweep_plan import asked, is_wild, plan
+from koalapy.runtime.collecting.sweep_plan import Names, Wanted, asked, is_wild, plan
 from koalapy.runtime.collecting.sweep_totals import Tally
 from koalapy.runtime.collecting.write_output import OutputDirectories, file_errors_translated
 from koalapy.runtime.transfers import batches
