@@ -15,6 +15,7 @@ from koalapy.model.textfile.document import Document
 
 MOST_DEPTH = 100
 _UNNAMED = re.compile(rb'<([A-Za-z_]+)=(?=["\'])')  # figure 3 leaves the attribute's name out: <executable="a.out"/>
+_INDENT = re.compile(r"[ \t]*")
 _LISTS = frozenset({"arguments", "wait"})  # several values, which blanks separate
 _OF_RESOURCE = {"name": "resourceManagerContact"}
 _OF_GROUP = {
@@ -41,7 +42,6 @@ class _Reader:
 
     def __init__(self, rsl: SourceText) -> None:
         self.rsl = rsl
-        self._starts = [0, *(found.end() for found in re.finditer("\n", rsl.text))]
 
     def refusal(self, element: Element, what: str, advice: str, code: str = "not_honoured") -> RequestError:
         return self.rsl.refusal(self._at(element), f"<{named(element)}> {what}", advice, code)
@@ -99,6 +99,5 @@ class _Reader:
 
     def _at(self, element: Element) -> int:
         """Return the offset of the element's line, behind its indentation."""
-        line = place_of(element).line
-        start = self._starts[min(line, len(self._starts)) - 1]
-        return start + len(self.rsl.text[start:]) - len(self.rsl.text[start:].lstrip(" \t"))
+        found = _INDENT.match(self.rsl.text, self.rsl.start_of(place_of(element).line))
+        return found.end() if found else 0

@@ -38,6 +38,11 @@ class SourceText:
         line = bisect_left(self._line_ends, at) + 1
         return Place(line, at - (self._line_ends[line - 2] if line > 1 else -1))
 
+    def start_of(self, line: int) -> int:
+        """Return the offset of a line, from 1; that of the last one for a line beyond it."""
+        before = min(line - 1, len(self._line_ends))
+        return self._line_ends[before - 1] + 1 if before > 0 else 0
+
     def refusal(self, at: int, what: str, advice: str, code: str = "syntax") -> RequestError:
         """Return an error for this place. `what` is a sentence without its full stop."""
         return RequestError(code, f"{self.place(at).of(self.source)}: {what}.", advice)

@@ -1,5 +1,7 @@
 """`<coallocate>`: the XML of the multistage co-allocation service, which means the same as RSL."""
 
+import time
+
 import pytest
 from job_languages import read_coallocate as read
 from job_languages import read_rsl
@@ -48,6 +50,14 @@ def test_it_means_the_same_as_rsl() -> None:
     assert xml.on_failure is OnFailure.STOP
     assert [job.request.components for job in xml.jobs] == [job.request.components for job in text.jobs]
     assert [job.request.name for job in xml.jobs] == ["two", "deep", "3", "4"]
+
+
+def test_many_resources_before_a_long_text_are_read_in_time() -> None:
+    many = "\n<resource><executable>a</executable></resource>" * 20_000
+    long = f"<resource><executable>a</executable><arguments>{'x' * 8_000_000}</arguments></resource>"
+    started = time.process_time()
+    assert "20001 components, more than" in refused(f"<coallocate>{many}{long}</coallocate>").message
+    assert time.process_time() - started < 15  # seconds of this process; about a second without load
 
 
 def test_jobs_may_wait_by_number() -> None:
