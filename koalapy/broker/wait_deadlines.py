@@ -44,3 +44,10 @@ def wait_deadlines(job: Job, settings: Settings) -> Sequence[Instant]:
     if since is None and not job.excluded:
         return ()
     return [until for _, until in job.excluded] + ([since] if since is not None else [])
+
+
+def expires_at(job: Job) -> Instant | None:
+    """Return when a job that has never been released fails; None if its user sets no bound on its wait."""
+    if job.request.expires is None or job.released_before or not job.state.waits_for_release:
+        return None
+    return Instant(job.submitted_at + job.request.expires)

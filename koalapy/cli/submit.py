@@ -56,6 +56,10 @@ def submit(
             autocompletion=options.complete_jobs,
         ),
     ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option("--expires", metavar="TIME", help="Fail the jobs if they have not started after so long: 3d."),
+    ] = None,
     label: options.Label = None,
     notify: options.Notify = None,
     notify_on: options.NotifyOn = None,
@@ -66,6 +70,7 @@ def submit(
     """Submit job files. The exit status is 1 if a job fails at once, for example because it can never fit."""
     with errors_reported():
         overrides = options.overrides_of(override or []) | ({"after": str(after)} if after else {})
+        overrides |= {"expires": expires} if expires else {}
         wishes = {"overrides": overrides, **options.wishes_of(label, notify, notify_on)}
     if check:
         with errors_reported(), Grid(grid) as koalad:

@@ -5,15 +5,18 @@ It examines only jobs that changed or whose timer expired; each job has one time
 
 from koalapy.attempts import missing
 from koalapy.attempts.cancel import can_be_cancelled
-from koalapy.broker.wait_deadlines import wait_deadlines
+from koalapy.broker.wait_deadlines import expires_at, wait_deadlines
 from koalapy.coallocation import barrier, completion, deadlock, hold
 from koalapy.coallocation.lowering import lower, lowered_from
 from koalapy.coallocation.retries import apply_outcome
 from koalapy.coallocation.stop import detach_what_cannot_be_cancelled, stop_job
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
+from koalapy.model.errors import Reason
+from koalapy.model.history import HistoryKind
 from koalapy.model.job import Job, Outcome
-from koalapy.model.units import Instant
+from koalapy.model.states import JobState
+from koalapy.model.units import Duration, Instant, format_duration
 
 
 def wakeup(core: Core) -> Instant | None:
@@ -41,6 +44,8 @@ def step(core: Core, now: Instant) -> bool:
         job = jobs[identity]
         if job.request.site is not None:
             continue  # its site reports how it is
+        if (expires := expires_at(job)) is not None and now >= expires:
+            _expire(core, now, job)
         if job.state.active and job.flow is None:
             _examine(core, now, job)
         elif job.state.queued and (due := lowered_from(job, core.settings)) is not None and now >= due:
@@ -75,6 +80,17 @@ def _examine(core: Core, now: Instant, job: Job) -> None:
         _settle(core, now, job)
 
 
+def _expire(core: Core, now: Instant, job: Job) -> None:
+    """Fail a job that has waited for as long as its user allows."""
+    waited = format_duration(job.request.expires or Duration(0))
+    reason = Reason("expired", "request", f"It has not started within {waited}.", "Set a longer `expires`, or none.")
+    if job.state.claiming:
+        return stop_job(core, now, job, Outcome.FAILED, reason)
+    core.mark_dirty()
+    core.records.change(job, state=JobState.FAILED, reason=reason, finished_at=now)
+    return core.records.note(now, job.id, HistoryKind.WORK_FAILED, code=reason.code, message=str(reason))
+
+
 def _settle(core: Core, now: Instant, job: Job) -> None:
     """Apply the outcome of a stopping job once nothing of the job is left; then its processors are free."""
     live = job.live
@@ -107,16 +123,23 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
     For a job in the run list, the instant may have passed.
     """
     state = job.state
-    if job.request.site is not None or not (state.claiming or state.queued or core.run_list.missing):
+    if job.request.site is not None:
         return None
+    expires = expires_at(job)
+    if not (state.claiming or state.queued or core.run_list.missing):
+        return expires
     if state.queued:
         ends = wait_deadlines(job, core.settings)
+        if expires is not None:
+            ends = [*ends, expires]
         if (due := lowered_from(job, core.settings)) is not None:
             ends = [*ends, due]
         return min([moment for moment in ends if moment > now]) if ends and max(ends) > now else None
     earliest = barrier.deadline(job, core.settings) if state.claiming else None
     if job.barrier_wait is not None and state.claiming and (moment := hold.next_moment(job)) is not None:
         earliest = moment if earliest is None else min(earliest, moment)
+    if expires is not None:
+        earliest = expires if earliest is None else min(earliest, expires)
     if job.id in core.run_list.missing:
         for attempt in job.live:
             if attempt.unknown_since is not None and (lost_at := _lost_at(core, attempt)) is not None:

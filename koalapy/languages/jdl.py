@@ -45,7 +45,7 @@ _REFUSED = {
     "outputsandboxdesturi": "Files come back beside the job file.",
     "hlrlocation": "Remove it; `koala usage` sums up processor time.",
     "myproxyserver": "Remove it; koalapy logs in as you do.",
-    "expirytime": "Remove it, or cancel the job by `koala cancel`.",
+    "expirytime": "Remove it, and submit the job with `--expires 3d`.",
     "shallowretrycount": "Write RetryCount.",
     "allowzippedisb": "Remove it.",
     "perusalfileenable": "Remove it; `koala logs -f` follows the output.",

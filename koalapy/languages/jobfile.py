@@ -455,6 +455,9 @@ class JobKeys(Section):
         default=None,
         description="how often a claim that failed is tried again: a number, or n for ever; the grid file's",
     )
+    expires: Annotated[Span, lasting(SECOND)] | None = Field(
+        default=None, description="it fails if it has not started so long after its submission; by default it waits on"
+    )
     barrier: JobBarrier | None = Field(default=None, description="how long components wait; the grid file's")
     communication: Annotated[Communication, one_of(Communication)] = Field(
         default=Communication.ALL, description="none: components may lie in different networks"
@@ -537,6 +540,8 @@ class JobKeys(Section):
                 raise wrong(what, "Remove it.", at=("keep_output",))
             if self.barrier is not None:
                 raise wrong("is not for a sweep, whose nodes wait for no other", "Remove it.", at=("barrier",))
+            if self.expires is not None:
+                raise wrong("is not for a sweep, which takes what is idle", "Remove it.", at=("expires",))
             if self.interactive is not None:
                 raise wrong("is not for a sweep, whose programs nobody attends", "Remove it.", at=("interactive",))
             return self

@@ -29,6 +29,7 @@ def job_mapping(found: Request) -> dict[str, Any]:
         "after": list(found.after),
         "relax_after": None if found.relax_after is None else format_duration(found.relax_after),
         "barrier": None if found.barrier_wait is None else {"wait": format_duration(found.barrier_wait)},
+        "expires": None if found.expires is None else format_duration(found.expires),
         "on_error": "n" if found.retrials == FOREVER else found.retrials,
         "keep_output": None if found.keep_output is None else str(found.keep_output),
         "dttl": found.dttl,

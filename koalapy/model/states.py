@@ -26,6 +26,7 @@ class JobState(StrEnum):
     claiming: bool  # whether it is this very state; the same for `running` and `stopping`
     running: bool
     stopping: bool
+    waits_for_release: bool  # it was not released in this try
 
 
 _J = JobState
@@ -62,6 +63,7 @@ for (
     _job_state.active = _job_state in _ACTIVE
     _job_state.claiming = _job_state is _J.CLAIMING
     _job_state.running = _job_state is _J.RUNNING
+    _job_state.waits_for_release = _job_state in (_J.BLOCKED, _J.WAITING, _J.HELD, _J.CLAIMING)
     _job_state.stopping = _job_state is _J.STOPPING
 
 

@@ -12,7 +12,7 @@ from koalapy.answers.sweeps import JobStateName
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import find_placement
 from koalapy.broker.fit import Misfit
-from koalapy.broker.wait_deadlines import closed_clusters
+from koalapy.broker.wait_deadlines import closed_clusters, expires_at
 from koalapy.coallocation.hold import is_awaited
 from koalapy.coallocation.stop import barrier_time
 from koalapy.core.wait_queue import in_order
@@ -181,7 +181,9 @@ def summary(found: Explanation) -> str:
         return _flow_summary(work, work.flow)
     if work.request.site is not None:
         return _sent_summary(work, work.request.site, found.connected)
-    return _OF_JOBS[work.state](found, work)
+    expires = expires_at(work)
+    bound = f" It fails if it has not started by {format_instant(expires)}." if expires is not None else ""
+    return _OF_JOBS[work.state](found, work) + bound
 
 
 def _excluded_clusters(now: Instant, job: Job) -> list[Misfit]:

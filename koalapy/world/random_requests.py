@@ -43,6 +43,7 @@ class Habits:
     notify: float = 0  # nor this; drawn only if it is greater
     matching: float = 0  # nor this, in the same way: requirements, ranks, and groups of clusters
     urgent: float = 0  # nor this, in the same way: priority 0
+    expires: float = 0  # nor this, in the same way: jobs that do not wait for ever
     queue: float = 0  # nor this, in the same way: jobs that enter the queues of busy clusters
     ranges: float = 0  # nor this, in the same way: components that allow fewer processors than they want
 
@@ -67,6 +68,8 @@ def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = 
         request = replace(request, priority=0)
     if habits.queue and rng.random() < habits.queue:
         request = replace(request, when_busy=WhenBusy.QUEUE)
+    if habits.expires and rng.random() < habits.expires:
+        request = replace(request, expires=Duration(rng.choice((30, 120, 600)) * SECOND))
     if habits.matching and rng.random() < habits.matching:
         request = _matching(rng, request, sizes)
     return with_ranges(rng, request) if habits.ranges and rng.random() < habits.ranges else request

@@ -433,6 +433,10 @@ def _the_claim_time_out_restarts_with_every_start() -> Any:
     return patch.object(barrier, "_claim_ends", claim_ends)
 
 
+def _jobs_that_expire_wait_on() -> Any:
+    return patch.object(step, "expires_at", lambda job: None)
+
+
 def _components_wait_without_an_end() -> Any:
     return patch.object(hold, "held_until", lambda job: None)
 
@@ -1168,6 +1172,12 @@ MUTANTS = (
         {"barrier_never_reached": 3, "job_pending_for_ever": 3},
         {"submit_many": 6, "cancel": 0},
         seed=8,
+    ),
+    Mutant(
+        "jobs that expire wait on",
+        _jobs_that_expire_wait_on,
+        (P.EXPIRES,),
+        habits=Habits(long=0.6, expires=1),
     ),
     Mutant(
         "components wait at their barriers without an end",

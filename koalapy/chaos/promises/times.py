@@ -14,6 +14,7 @@ from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Duration, Instant
 
+_UNSTARTED = (JobState.BLOCKED, JobState.WAITING, JobState.HELD, JobState.CLAIMING)
 _SLACK = SECOND  # for the decision that follows at once
 
 
@@ -24,6 +25,7 @@ class Times:
         self._claim, self._barrier = _with_jitter(settings.claim_timeout), _with_jitter(settings.barrier_timeout)
         self._claimed_at: dict[JobId, Instant] = {}
         self._claiming: dict[JobId, Job] = {}
+        self._bounded: dict[JobId, Instant] = {}  # until when jobs may wait for their first start
         self._decided_at: Instant | None = None
         self._late: dict[JobId, Instant] = {}  # since which decision; one more decision may follow at once
 
@@ -45,6 +47,10 @@ class Times:
                 self._claiming[job.id] = job
             else:
                 self._claiming.pop(job.id, None)
+            if job.request.expires is not None and job.state in _UNSTARTED and not job.released_before:
+                self._bounded[job.id] = Instant(job.submitted_at + job.request.expires)
+            else:
+                self._bounded.pop(job.id, None)
 
     def passed(self, now: Instant) -> None:
         """Check that no time-out had passed for a job that koalad's last decision left unchanged."""
@@ -54,11 +60,17 @@ class Times:
         before, self._late = self._late, {}
         for job in self._claiming.values():
             for what, ends in self._ends(job):
-                if decided_at <= ends:
-                    continue
-                since = self._late[job.id] = before.get(job.id, decided_at)
-                soon = decided_at <= since + _SLACK
-                promise(soon, Promise.CLAIM, "job", job.id, "holds its claim past its", what, "time, until", ends)
+                if decided_at > ends:
+                    soon = self._is_soon(before, job.id, decided_at)
+                    promise(soon, Promise.CLAIM, "job", job.id, "holds its claim past its", what, "time, until", ends)
+        for number, ends in self._bounded.items():
+            if decided_at > ends:
+                soon = self._is_soon(before, number, decided_at)
+                promise(soon, Promise.EXPIRES, "job", number, "was to start by", ends)
+
+    def _is_soon(self, before: dict[JobId, Instant], job: JobId, decided_at: Instant) -> bool:
+        since = self._late[job] = before.get(job, decided_at)
+        return decided_at <= since + _SLACK
 
     def _ends(self, job: Job) -> Iterator[tuple[str, Instant]]:
         """Yield the time-outs: of the claim while a batch job has not started; then of the barrier.

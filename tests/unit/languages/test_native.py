@@ -81,6 +81,7 @@ when_busy: queue
 retry_on: [exit, lost, exit]
 communication: none
 barrier: {wait: 1h}
+expires: 3d
 dttl: 2
 stage_in: [data/./a.txt, /home/me/b.txt, ../c.txt]
 stage_out: [./out//result.npy]
@@ -151,6 +152,7 @@ def test_every_key_arrives() -> None:
         when_busy=WhenBusy.QUEUE,
         retry_on=(RetryOn.EXIT, RetryOn.LOST),
         communication=False,
+        expires=Duration(72 * HOUR),
         barrier_wait=HOUR,
         dttl=2,
         stage_in=("data/./a.txt", "/home/me/b.txt", "../c.txt"),

@@ -41,6 +41,10 @@ def test_a_job_starts_though_one_cluster_is_free_long_after_the_other(
     assert explained.status == 0
     assert "Component 0 is queued again at" in explained.out
     assert not lines.exists(), "nothing starts alone"
+    bounded = koala.write("bounded.yaml", {"components": [shell("true", 4, cluster="delft")], "when_busy": "wait"})
+    expired = koala.end(koala("submit", bounded, "--expires", "1s", "--json").document["id"])
+    assert expired["state"] == "failed"
+    assert "It has not started within 1s." in (expired["reason"] or "")
     queued = {job: koala.job(job)["components"][1]["batch_id"] for job in (waits, gives_back)}
 
     gate.touch()
