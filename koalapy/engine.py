@@ -356,9 +356,9 @@ class Engine:
         return self.core.information.summaries(now)
 
     def explain(self, now: Instant, job: JobId) -> list[Misfit]:
-        """Return what each cluster lacks for each component of a waiting job; empty for a flow or an unknown job."""
+        """Return what each cluster lacks for each component of a waiting job; empty for an unknown job."""
         found = self.core.records.jobs.get(job)
-        if found is None or found.flow is not None or found.request.site is not None:
+        if found is None:
             return []
         components = dict(enumerate(found.request.components))
         return misfits(components, self.summaries(now), self.core.matching.at(now))

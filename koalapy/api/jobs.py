@@ -29,7 +29,8 @@ from koalapy.model.job import Job
 from koalapy.model.labels import has_labels, wanted_label
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sweep import Sweep
+from koalapy.model.work import Flow, Work
 from koalapy.runtime.resubmission import request_again, request_of_failed, request_of_flow
 from koalapy.runtime.service import Service
 from koalapy.views import checking, matching
@@ -60,7 +61,7 @@ def _add_submission(app: FastAPI, service: Service, read: Reader, facts: Facts, 
         _must_accept_jobs(facts)
         begun = time.perf_counter()
         found = service.work(job)
-        if isinstance(found, Job) and found.flow is not None:
+        if isinstance(found, Flow):
             request = request_of_flow(found, service.jobs_of_flow(job), body.failed)
         else:
             request = request_of_failed(found) if body.failed else request_again(found)
@@ -172,13 +173,14 @@ def _submitted(job: JobId, begun: float) -> SubmitAnswer:
 
 def _overridden(job: Work, body: Again, read: Reader) -> Request:
     """Read the job's request again with other values. Raises RequestError, also for a sweep or a flow."""
-    if isinstance(job, Job) and job.flow is not None:
+    if isinstance(job, Flow):
         message = f"Job {job.id} is a flow, whose values cannot be changed."
         raise RequestError("is_flow", message, "Submit its file again with -o, or resubmit it as it is.")
     if isinstance(job, Sweep):
         message = f"Job {job.id} is a sweep, whose values cannot be changed."
         raise RequestError("is_sweep", message, "Submit its file again with -o, or resubmit it as it is.")
-    mapping, source = job_mapping(job.written or job.request), f"job {job.id}"
+    written = job.written if isinstance(job, Job) else None
+    mapping, source = job_mapping(written or job.request), f"job {job.id}"
     return read(JobText(job=mapping, source=source, directory=job.request.directory, overrides=body.overrides))
 
 

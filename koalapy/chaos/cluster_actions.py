@@ -11,9 +11,8 @@ from koalapy.chaos.plan import Occasional
 from koalapy.model.attempt import Attempt, attempt_value
 from koalapy.model.events import PruneRequested
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job, job_value
-from koalapy.model.sweep import Sweep, sweep_value
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
+from koalapy.model.work import KIND_OF
 from koalapy.world.random_streams import between
 from koalapy.world.world import World
 
@@ -107,8 +106,7 @@ def _prune(world: World, rng: Random) -> None:
     pilots = koalad.store.prunable_launchers(before, _MOST_PRUNED, JobId(0), records) if of_sweeps else []
     living = [*koalad.engine.records.all_work(), *koalad.engine.records.launchers.values()]
     unripe = rng.sample(living, min(len(living), rng.randint(0, 3)))
-    work += [job_value(each) for each in unripe if isinstance(each, Job)]
-    work += [sweep_value(each) for each in unripe if isinstance(each, Sweep)]
+    work += [KIND_OF[type(each)].to_value(each) for each in unripe if not isinstance(each, Attempt)]
     pilots += [attempt_value(each) for each in unripe if isinstance(each, Attempt)]
     request = PruneRequested(work=tuple(work), launchers=tuple(pilots), before=before, records=records)
     koalad.request(*[request] * rng.choice((1, 1, 2)))

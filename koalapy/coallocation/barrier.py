@@ -11,8 +11,9 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.commands import ReleaseAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.facts import CameToBarrier, Started
+from koalapy.model.header import Outcome
 from koalapy.model.history import HistoryKind
-from koalapy.model.job import Job, Outcome
+from koalapy.model.job import Job
 from koalapy.model.settings import Settings
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import Duration, Instant, format_duration

@@ -4,11 +4,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from koalapy.model.errors import RequestError
+from koalapy.model.header import Outcome
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job, Outcome
+from koalapy.model.sent import SentJob
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sweep import Sweep
 from koalapy.model.unreadable import Unreadable
+from koalapy.model.work import Flow, Work
 
 _LAST_ID = (1 << 63) - 1  # the highest that a store can hold
 
@@ -46,9 +48,7 @@ class Changeable:
         """Return the error of such a change, or None if it is possible. `found`: the job or sweep, if there is one."""
         if found is None:
             return no_such(job, unreadable)
-        if isinstance(found, Job) and (found.flow or found.sent) and found.state is JobState.RUNNING:
-            return None
-        if isinstance(found, Job) and found.sent and found.state is JobState.CLAIMING:
+        if isinstance(found, Flow | SentJob) and found.state in (JobState.CLAIMING, JobState.RUNNING):
             return None
         of_sweeps = self.of_sweeps if isinstance(found, Sweep) and not found.collecting else ()
         stopping = found.state is JobState.STOPPING and found.outcome in self.stopping

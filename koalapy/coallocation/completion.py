@@ -4,8 +4,9 @@ from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
 from koalapy.model.commands import CollectOutput
 from koalapy.model.events import OutputCollected, OutputKept
+from koalapy.model.header import Outcome
 from koalapy.model.history import HistoryKind
-from koalapy.model.job import Job, KeptOutput, Outcome
+from koalapy.model.job import Job, KeptOutput
 from koalapy.model.states import Ending, JobState
 from koalapy.model.units import Instant
 

@@ -15,9 +15,10 @@ from koalapy.coallocation.stop import account_barrier_time, stop_job
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
+from koalapy.model.header import Outcome
 from koalapy.model.history import HistoryKind
 from koalapy.model.identity import MAX_ATTEMPTS, AttemptId
-from koalapy.model.job import GivenBack, Job, Outcome
+from koalapy.model.job import GivenBack, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending
 from koalapy.model.units import HOUR, MINUTE, Duration, Instant

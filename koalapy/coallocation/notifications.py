@@ -10,8 +10,9 @@ from koalapy.model.errors import Reason
 from koalapy.model.events import NotificationDue, NotificationTried
 from koalapy.model.history import HistoryKind
 from koalapy.model.notification import JobKind, Notification, NotificationId, Notify, NotifyOn, Outcome, retry_after
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
+from koalapy.model.work import Flow, Work
 
 _NO_REASON = Reason("not_sent", "ours", "The outcome of the try has no reason.", "Report this, with koalad's log.")
 
@@ -41,10 +42,11 @@ def _notification(now: Instant, work: Work, on: NotifyOn, place: int, notify: No
 
 
 def _kind(work: Work) -> JobKind:
-    if isinstance(work, Sweep):
-        return JobKind.SWEEP
-    if work.flow is not None:
-        return JobKind.FLOW
+    match work:
+        case Sweep():
+            return JobKind.SWEEP
+        case Flow():
+            return JobKind.FLOW
     return JobKind.JOB if work.request.pilot is None else JobKind.PILOT
 
 

@@ -6,9 +6,10 @@ from koalapy.coallocation.stop import stop_job
 from koalapy.coallocation.suspend import suspend
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
+from koalapy.model.header import Outcome
 from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job, Outcome
+from koalapy.model.job import Job
 from koalapy.model.units import Instant
 
 

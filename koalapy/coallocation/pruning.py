@@ -11,8 +11,9 @@ from koalapy.model.commands import ForgetAttempt
 from koalapy.model.events import AttemptForgotten, ClusterLeft, OutputCollected, OutputKept, PruneRequested
 from koalapy.model.history import HistoryKind
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.job import Job
 from koalapy.model.units import Instant
+from koalapy.model.work import Work
 
 Pruned = Work | Attempt  # the latter a Launcher
 _REMEMBERED = 10_000  # ids of pruned jobs: far more than one request names
@@ -157,7 +158,7 @@ def _why_kept(core: Core, pruned: Pruned, before: Instant, with_pending_cancels:
         return NOTIFYING
     if isinstance(pruned, Attempt):
         return OF_A_SWEEP if pruned.owner.id in core.records.sweeps else ""
-    if pruned.part_of is not None and pruned.part_of in core.records.jobs:
+    if pruned.part_of is not None and pruned.part_of in core.records.flows:
         return OF_A_FLOW
     return ""
 
@@ -165,9 +166,8 @@ def _why_kept(core: Core, pruned: Pruned, before: Instant, with_pending_cancels:
 def _is_final(core: Core, pruned: Pruned) -> bool:
     if isinstance(pruned, Attempt):
         return pruned.let_go and pruned.id not in core.records.launchers
-    if isinstance(pruned, Sweep):
-        return pruned.state.final and pruned.id not in core.records.sweeps
-    return pruned.state.final and pruned.id not in core.records.jobs and not pruned.live
+    still_runs = isinstance(pruned, Job) and pruned.live
+    return pruned.state.final and core.records.work(pruned.id) is None and not still_runs
 
 
 def _out_of_reach(core: Core, pruned: Pruned, without: tuple[str, ...]) -> Iterator[str]:
@@ -183,7 +183,7 @@ def _directories_of(core: Core, pruned: Pruned) -> Iterator[tuple[str, AttemptId
 
     A sweep has directories no more: its Launchers were pruned before.
     """
-    if isinstance(pruned, Sweep):
+    if not isinstance(pruned, Job | Attempt):
         return
     for attempt in (pruned,) if isinstance(pruned, Attempt) else pruned.attempts:
         if attempt is not None:

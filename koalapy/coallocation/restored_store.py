@@ -18,8 +18,8 @@ from koalapy.model.job import Choice, Counters, Job
 from koalapy.model.records import Records
 from koalapy.model.request import Request
 from koalapy.model.states import JobState, WrapperPhase
-from koalapy.model.sweep import Work
 from koalapy.model.units import Instant
+from koalapy.model.work import Work
 
 UNTIL_KNOWN = Instant(4_102_444_800_000_000)  # the year 2100 marks an exclusion until all clusters have reported
 JOBS_AHEAD = (

@@ -14,8 +14,9 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.errors import Reason
 from koalapy.model.facts import Ended, Refused
+from koalapy.model.header import Outcome
 from koalapy.model.history import HistoryKind
-from koalapy.model.job import SUBMIT_LIMIT, Job, KeptOutput, Outcome
+from koalapy.model.job import SUBMIT_LIMIT, Job, KeptOutput
 from koalapy.model.lease import holds_lease
 from koalapy.model.request import KeepOutput, RetryOn
 from koalapy.model.states import AttemptState, Ending, JobState

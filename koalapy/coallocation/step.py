@@ -13,8 +13,9 @@ from koalapy.coallocation.stop import detach_what_cannot_be_cancelled, stop_job
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
+from koalapy.model.header import Outcome
 from koalapy.model.history import HistoryKind
-from koalapy.model.job import Job, Outcome
+from koalapy.model.job import Job
 from koalapy.model.states import JobState
 from koalapy.model.units import Duration, Instant, format_duration
 
@@ -42,11 +43,9 @@ def step(core: Core, now: Instant) -> bool:
     run_list.dirty.clear()
     for identity in dirty:
         job = jobs[identity]
-        if job.request.site is not None:
-            continue  # its site reports how it is
         if (expires := expires_at(job)) is not None and now >= expires:
             _expire(core, now, job)
-        if job.state.active and job.flow is None:
+        if job.state.active:
             _examine(core, now, job)
         elif job.state.queued and (due := lowered_from(job, core.settings)) is not None and now >= due:
             lower(core, now, job, "wait")
@@ -123,8 +122,6 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
     For a job in the run list, the instant may have passed.
     """
     state = job.state
-    if job.request.site is not None:
-        return None
     expires = expires_at(job)
     if not (state.claiming or state.queued or core.run_list.missing):
         return expires

@@ -1,16 +1,18 @@
-"""Stopping a job or a sweep. A job's attempts are cancelled; those that cannot be cancelled now may be detached."""
+"""Stopping work. A job's attempts are cancelled; those that cannot be cancelled now may be detached."""
 
 from koalapy.attempts.cancel import can_be_cancelled, cancel, detach, may_run
 from koalapy.coallocation import choices
 from koalapy.core.core import Core
 from koalapy.model.commands import ChangeSentJob
 from koalapy.model.errors import Reason
+from koalapy.model.header import Outcome
 from koalapy.model.history import HistoryKind
-from koalapy.model.job import Job, Outcome
-from koalapy.model.sent import SentChange
+from koalapy.model.job import Job
+from koalapy.model.sent import SentChange, SentJob
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
+from koalapy.model.work import Work
 
 
 def stop_job(core: Core, now: Instant, job: Job, outcome: Outcome | None = None, reason: Reason | None = None) -> None:
@@ -46,27 +48,30 @@ def _stop(
 
 
 def cancel_work(core: Core, now: Instant, work: Work, reason: Reason, force: bool = False) -> None:
-    """Stop a job or sweep that has begun; cancel any other at once. `force`: do not wait for clusters out of reach."""
+    """Stop work that has begun; cancel any other at once. `force`: do not wait for clusters or sites out of reach."""
     core.mark_dirty()
     if not work.state.active:
         core.records.change_work(work, state=JobState.CANCELLED, finished_at=now, reason=reason)
         return core.records.note(now, work.id, HistoryKind.WORK_CANCELLED)
     core.records.change_work(work, forced=work.forced or force)
     core.records.note(now, work.id, HistoryKind.CANCEL_REQUESTED, force=force)
-    if isinstance(work, Job) and work.request.site is not None:
-        return _cancel_sent(core, now, work, work.request.site, reason)
-    if isinstance(work, Sweep):
-        return stop_sweep(core, now, work, Outcome.CANCELLED, reason)
-    return stop_job(core, now, work, Outcome.CANCELLED, reason)
+    match work:
+        case Job():
+            stop_job(core, now, work, Outcome.CANCELLED, reason)
+        case Sweep():
+            stop_sweep(core, now, work, Outcome.CANCELLED, reason)
+        case SentJob():
+            _cancel_sent(core, now, work, reason)
+    return None
 
 
-def _cancel_sent(core: Core, now: Instant, job: Job, site: str, reason: Reason) -> None:
+def _cancel_sent(core: Core, now: Instant, job: SentJob, reason: Reason) -> None:
     """Let the site that runs the job cancel it. Only that ends it, unless its user does not want to wait."""
     if job.state is not JobState.STOPPING:
-        core.records.command(ChangeSentJob(neighbour=site, job=job.id, change=SentChange.CANCEL))
-    stop_job(core, now, job, Outcome.CANCELLED, reason)
+        core.records.command(ChangeSentJob(neighbour=job.site, job=job.id, change=SentChange.CANCEL))
+    _stop(core, now, job, Outcome.CANCELLED, reason)
     if job.forced:
-        core.records.change(job, state=JobState.CANCELLED, finished_at=now)
+        core.records.change_work(job, state=JobState.CANCELLED, finished_at=now)
         core.records.note(now, job.id, HistoryKind.WORK_CANCELLED, **code_and_message(job.reason))
 
 

@@ -10,20 +10,22 @@ from koalapy.core.core import Core
 from koalapy.model.commands import ChangeSentJob
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested, HoldRequested, ReleaseRequested, WorkSubmitted
+from koalapy.model.header import Outcome
 from koalapy.model.history import HistoryKind
 from koalapy.model.identity import FIRST_LAUNCHER, JobId
-from koalapy.model.job import Job, Outcome
-from koalapy.model.request import Flow, Request
-from koalapy.model.sent import SentChange
+from koalapy.model.job import Job
+from koalapy.model.request import Request
+from koalapy.model.sent import SentChange, SentJob
 from koalapy.model.states import JobState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
+from koalapy.model.work import Flow
 
 MOST_NAMED = 20  # prerequisites in a line of history
 
 
 def on_work_submitted(core: Core, now: Instant, event: WorkSubmitted) -> None:
-    """Add a new job or sweep, or a flow with all its jobs. A flow that another site runs is one job here.
+    """Add new work, a flow with all its jobs. A flow that another site runs is one sent job here.
 
     Nothing is added if its owner has used the key before, or if ids are used up. Nor is it if a prerequisite is final,
     and not known to be done.
@@ -41,13 +43,11 @@ def on_work_submitted(core: Core, now: Instant, event: WorkSubmitted) -> None:
     if not request.jobs or request.site is not None:
         _add(core, now, event, request, unmet)
         return
-    flow = Flow(count=len(request.jobs), on_failure=request.on_failure)
-    whole = _add(core, now, event, replace(request, jobs=()), (), flow=flow)
-    ids = flow.jobs_of(whole)
+    flow = _add(core, now, event, replace(request, jobs=()), (), count=len(request.jobs))
     for each in request.jobs:
-        within = tuple([JobId(ids[place]) for place in each.after])
+        within = tuple([JobId(flow + 1 + place) for place in each.after])
         job = replace(each.request, after=within or request.after)
-        _add(core, now, event, job, within or unmet, part_of=whole)
+        _add(core, now, event, job, within or unmet, part_of=flow)
 
 
 def _add(
@@ -56,12 +56,12 @@ def _add(
     event: WorkSubmitted,
     request: Request,
     unmet: Collection[JobId],
-    flow: Flow | None = None,
+    count: int = 0,
     part_of: JobId | None = None,
 ) -> JobId:
-    """Add a job, or a sweep if its request has parameters. It is blocked if it waits for others. Returns its id.
+    """Add work of the kind that its request makes it. It is blocked if it waits for others. Returns its id.
 
-    `unmet`: those that are not final.
+    `unmet`: those that are not final. `count`: the number of jobs of a flow.
     """
     place = core.records.new_place()
     assert place is not None, "ids were counted before"
@@ -70,7 +70,7 @@ def _add(
         "id": identity,
         "owner": event.owner,
         "request": request,
-        "state": JobState.RUNNING if flow is not None else JobState.BLOCKED if unmet else JobState.WAITING,
+        "state": JobState.BLOCKED if unmet else JobState.WAITING,
         "position": position,
         "submitted_at": now,
         "waiting_since": now,
@@ -78,15 +78,15 @@ def _add(
         "part_of": part_of,
     }
     details: dict[str, object]
-    if request.parameters is not None:
+    if count:
+        details = {"type": "flow", "jobs": count}
+        core.records.add(Flow(count=count, started_at=now, **common | {"state": JobState.RUNNING}))
+    elif request.parameters is not None:
         details = {"type": "sweep"}
-        core.records.add_sweep(Sweep(count=request.parameters.count, **common))
-    elif flow is not None:
-        details = {"type": "flow", "jobs": flow.count}
-        core.records.add(Job(flow=flow, started_at=now, **common))
+        core.records.add(Sweep(count=request.parameters.count, **common))
     else:
         details = {"type": str(request.type)}
-        core.records.add(Job(**common))
+        core.records.add(Job(**common) if request.site is None else SentJob(**common))
     core.prerequisites.enter(identity, unmet)
     if part_of is not None:
         details["flow"] = part_of
@@ -101,7 +101,7 @@ def on_cancel_requested(core: Core, now: Instant, event: CancelRequested) -> Non
     work = core.records.work(event.work)
     if work is None or work.state.final:
         return
-    if isinstance(work, Job) and work.flow is not None:
+    if isinstance(work, Flow):
         core.records.note(now, work.id, HistoryKind.CANCEL_REQUESTED, force=event.force)
         stop_flow(core, now, work, Outcome.CANCELLED, event.reason or _CANCELLED, event.force)
     else:
@@ -118,7 +118,7 @@ def on_hold_requested(core: Core, now: Instant, event: HoldRequested) -> None:
         if each.state.queued or each.state is JobState.BLOCKED:
             core.records.change_work(each, state=JobState.HELD)
             core.records.note(now, each.id, HistoryKind.WORK_HELD)
-        elif isinstance(each, Job) and each.sent is not None:
+        elif isinstance(each, SentJob):
             _change_sent(core, now, each, SentChange.HOLD)
         elif isinstance(each, Job) and each.state is JobState.CLAIMING:
             stop_job(core, now, each, Outcome.HOLD)
@@ -137,7 +137,7 @@ def on_release_requested(core: Core, now: Instant, event: ReleaseRequested) -> N
         if each.state is JobState.HELD:
             state = JobState.BLOCKED if core.prerequisites.awaited(each.id) else JobState.WAITING
             core.records.change_work(each, state=state, waiting_since=now)
-        elif isinstance(each, Job) and each.sent is not None:
+        elif isinstance(each, SentJob):
             _change_sent(core, now, each, SentChange.RELEASE)
             continue
         elif each.outcome is Outcome.HOLD:
@@ -149,11 +149,11 @@ def on_release_requested(core: Core, now: Instant, event: ReleaseRequested) -> N
         core.mark_dirty()
 
 
-def _change_sent(core: Core, now: Instant, job: Job, change: SentChange) -> None:
+def _change_sent(core: Core, now: Instant, job: SentJob, change: SentChange) -> None:
     """Let the site that runs a job hold or release it. Of a flow there, all jobs are held that have not started."""
-    if job.request.site is not None and job.state is not JobState.STOPPING:
-        core.records.command(ChangeSentJob(neighbour=job.request.site, job=job.id, change=change))
-        core.records.note(now, job.id, HistoryKind.CHANGE_SENT, site=job.request.site, change=str(change))
+    if job.state.claiming or job.state.running:
+        core.records.command(ChangeSentJob(neighbour=job.site, job=job.id, change=change))
+        core.records.note(now, job.id, HistoryKind.CHANGE_SENT, site=job.site, change=str(change))
 
 
 _CANCELLED = Reason("cancelled", "request", "It was cancelled by its user.", "")

@@ -70,7 +70,7 @@ class Core:
         self.silent: dict[AttemptId, None] = {each.id: None for job in snapshot.jobs for each in job.live}
         self.silent |= {each.id: None for each in snapshot.launchers}
         self.recalled = RecalledAttempts(names)
-        self.startup_gate = StartupGate(names, (*snapshot.jobs, *snapshot.sweeps))
+        self.startup_gate = StartupGate(names, snapshot.work)
         self.poll_urgency = PollUrgency()
         self.foreign = ForeignStatements()
         self.came_before: dict[str, list[AttemptId]] = {}

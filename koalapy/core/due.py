@@ -35,11 +35,13 @@ class DueSteps(Index):
     A step that is woken runs in the present batch if its turn is still to come, else in the next one.
     """
 
+    kinds = (Sweep,)
+
     def __init__(self) -> None:
         self.steps = ALL
 
     def wake(self, steps: int) -> None:
         self.steps |= steps
 
-    def sweep_added(self, sweep: Sweep) -> None:
+    def added(self, sweep: Sweep) -> None:
         self.wake(SWEEP_ENDS | SWEEPS)

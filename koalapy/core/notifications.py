@@ -10,9 +10,11 @@ from koalapy.model.identity import JobId
 from koalapy.model.index import Index
 from koalapy.model.job import Job
 from koalapy.model.notification import Notification, NotificationId, NotifyOn
+from koalapy.model.sent import SentJob
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
+from koalapy.model.work import Flow, Work
 
 _CHANGES = {
     JobState.RUNNING: NotifyOn.STARTED,
@@ -37,10 +39,12 @@ class Unsettled:
 
 
 class Notifications(Index):
-    """The notifications that are not settled, by id, and the `changes` of jobs and sweeps in this step.
+    """The notifications that are not settled, by id, and the `changes` of work in this step.
 
     `given_up`: since koalad started, the newest of those that were not sent, or perhaps not, each with the reason.
     """
+
+    kinds = (Job, Sweep, Flow, SentJob)
 
     def __init__(self, due: DueSteps) -> None:
         self._due = due
@@ -49,27 +53,21 @@ class Notifications(Index):
         self.given_up: list[tuple[Notification, Reason]] = []
         self._of_jobs: dict[JobId, int] = {}
 
-    # ---- an index of jobs and sweeps
+    # ---- an index of work
 
-    def follows(self, job: Job) -> bool:
-        return bool(job.request.notify)
+    def follows(self, work: Work) -> bool:
+        return bool(work.request.notify)
 
-    def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
-        """Note the end or first start of a job, however often it is tried."""
-        if job.state is before:
+    def changed(self, work: Work, before: JobState, names: Collection[str]) -> None:
+        """Note the end or first start of the work, however often it is tried; `note_change` notes that of a sweep."""
+        if work.state is before:
             return
-        on = _CHANGES.get(job.state)
-        again = job.released_before or before is JobState.STOPPING
-        if on is not None and not (on is NotifyOn.STARTED and again):
-            self.note_change(job, on)
-
-    def sweep_changed(self, sweep: Sweep, before: JobState) -> None:
-        """Note the end of a sweep, whose first start `note_change` notes."""
-        if not sweep.request.notify or sweep.state is before:
-            return
-        on = _CHANGES.get(sweep.state)
-        if on is not None and on is not NotifyOn.STARTED:
-            self.note_change(sweep, on)
+        on = _CHANGES.get(work.state)
+        if on is NotifyOn.STARTED:
+            again = before is JobState.STOPPING or (isinstance(work, Job) and work.released_before)
+            on = None if again or isinstance(work, Sweep) else on
+        if on is not None:
+            self.note_change(work, on)
 
     def note_change(self, work: Work, on: NotifyOn) -> None:
         """Note a change in this step, of which the recipients of a job or sweep are notified."""

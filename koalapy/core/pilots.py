@@ -10,7 +10,7 @@ from koalapy.model.index import Index
 from koalapy.model.job import Job
 from koalapy.model.pilot import Pilot, first_record, job_of_pilot
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
 from koalapy.policies.pilots import PilotKeeper
 
@@ -23,6 +23,8 @@ class Pilots(Index):
     next; `keep_at`: when one may be opened next. `keepers`: by cluster, of the rules of the grid file; after a restart
     of koalad they begin anew.
     """
+
+    kinds = (Job, Sweep)
 
     def __init__(self, due: DueSteps, pilots: Iterable[Pilot]) -> None:
         self._due = due
@@ -60,29 +62,17 @@ class Pilots(Index):
 
     # ---- the index
 
-    def added(self, job: Job) -> None:
-        if job.id not in self.records and (pilot := first_record(job)) is not None:
+    def added(self, work: Job | Sweep) -> None:
+        if isinstance(work, Job) and work.id not in self.records and (pilot := first_record(work)) is not None:
             self.put(pilot)
             self._due.wake(PILOTS)
-        self._enter(job)
+        for named in _named(work):
+            self.naming.setdefault(named, {})[work.id] = None
 
-    def became_final(self, job: Job) -> None:
-        if (pilot := self.records.get(job.id)) is not None:
-            self.put(replace(pilot, failed=job.state is JobState.FAILED))
+    def became_final(self, work: Job | Sweep) -> None:
+        if (record := self.records.get(work.id)) is not None:
+            self.put(replace(record, failed=work.state is JobState.FAILED))
             self._due.wake(PILOTS)
-        self._remove(job)
-
-    def sweep_added(self, sweep: Sweep) -> None:
-        self._enter(sweep)
-
-    def sweep_became_final(self, sweep: Sweep) -> None:
-        self._remove(sweep)
-
-    def _enter(self, work: Work) -> None:
-        for pilot in _named(work):
-            self.naming.setdefault(pilot, {})[work.id] = None
-
-    def _remove(self, work: Work) -> None:
         for pilot in _named(work):
             there = self.naming.get(pilot, {})
             there.pop(work.id, None)
@@ -90,7 +80,7 @@ class Pilots(Index):
                 self.naming.pop(pilot, None)
 
 
-def _named(work: Work) -> list[JobId]:
+def _named(work: Job | Sweep) -> list[JobId]:
     """Return the pilots whose clusters a job or sweep names."""
     clusters = {each.cluster for each in work.request.components if each.cluster is not None}
     return [pilot for each in clusters if (pilot := job_of_pilot(each)) is not None]

@@ -1,4 +1,4 @@
-"""Index of the jobs and sweeps that wait for others to be done."""
+"""Index of the work that waits for other work to be done."""
 
 from collections.abc import Collection, Iterable
 
@@ -6,15 +6,19 @@ from koalapy.core.due import PREREQUISITES, DueSteps
 from koalapy.model.identity import JobId
 from koalapy.model.index import Index
 from koalapy.model.job import Job
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sent import SentJob
+from koalapy.model.sweep import Sweep
+from koalapy.model.work import Flow, Work
 
 
 class Prerequisites(Index):
-    """An index of the jobs and sweeps whose prerequisites are not all done.
+    """An index of the jobs, sent jobs and sweeps whose prerequisites are not all done.
 
     `ended`: those that became final since the list was last cleared, and for which another one waits, or of a flow.
     `left`: by flow, the number of its jobs and sweeps whose end is not counted yet.
     """
+
+    kinds = (Job, Sweep, Flow, SentJob)
 
     def __init__(self, due: DueSteps) -> None:
         self._due = due
@@ -31,10 +35,10 @@ class Prerequisites(Index):
         """
         known = {each.id: each for each in work}
         for found in known.values():
-            if found.request.after:
+            if isinstance(found, Flow):
+                self.left[found.id] += sum(each in found.jobs for each in unreadable)
+            elif found.request.after:
                 self.enter(found.id, [each for each in found.request.after if each in known or each in unreadable])
-            if isinstance(found, Job) and found.flow is not None:
-                self.left[found.id] += sum(each in found.flow.jobs_of(found.id) for each in unreadable)
 
     def enter(self, job: JobId, unmet: Iterable[JobId]) -> None:
         """Note that the job waits for these, which are not final."""
@@ -58,26 +62,14 @@ class Prerequisites(Index):
                 self._unmet[each] = unmet
         return dependants
 
-    def added(self, job: Job) -> None:
-        if job.flow is not None:
-            self.left.setdefault(job.id, 0)
-        self._count(job)
-
-    def sweep_added(self, sweep: Sweep) -> None:
-        self._count(sweep)
-
-    def became_final(self, job: Job) -> None:
-        self.left.pop(job.id, None)
-        self._end(job)
-
-    def sweep_became_final(self, sweep: Sweep) -> None:
-        self._end(sweep)
-
-    def _count(self, work: Work) -> None:
-        if work.part_of is not None:
+    def added(self, work: Work) -> None:
+        if isinstance(work, Flow):
+            self.left.setdefault(work.id, 0)
+        elif work.part_of is not None:
             self.left[work.part_of] = self.left.get(work.part_of, 0) + 1
 
-    def _end(self, work: Work) -> None:
+    def became_final(self, work: Work) -> None:
+        self.left.pop(work.id, None)
         self._unmet.pop(work.id, None)
         if work.part_of is not None or work.id in self._dependants:
             self.ended.append(work)

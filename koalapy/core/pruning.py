@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from koalapy.model.attempt import Attempt
 from koalapy.model.commands import CollectOutput, Command, ForgetAttempt
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.sweep import Work
+from koalapy.model.work import Work
 
 
 @dataclass(frozen=True, slots=True)

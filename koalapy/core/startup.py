@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Work
 from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.model.work import Work
 
 LONGEST_LOGIN = Duration(90 * SECOND)
 

@@ -49,7 +49,7 @@ class Waiting:
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
     """Return the waiting jobs, head first."""
-    waiting = (job for job in jobs if job.state.queued and job.request.site is None)
+    waiting = (job for job in jobs if job.state.queued)
     return sorted(waiting, key=lambda job: (job.request.priority, job.position))
 
 
@@ -80,12 +80,12 @@ class WaitQueue(Index):
         return self._waiting[position.job]
 
     def added(self, job: Job) -> None:
-        if job.state.queued and job.request.site is None:
+        if job.state.queued:
             self._enter(job)
 
     def queued_changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
         old = self._waiting.get(job.id)
-        waits = job.state.queued and job.request.site is None
+        waits = job.state.queued
         if old is None:
             if waits:
                 self._enter(job)

@@ -111,7 +111,7 @@ class Journal:
             self._begin_part(self._engine)
 
     def _begin_part(self, engine: Engine) -> None:
-        more_batches, more_bytes = (each * (len(engine.records.jobs) + len(engine.records.sweeps)) for each in _OF_JOB)
+        more_batches, more_bytes = (each * len(engine.records.all_work()) for each in _OF_JOB)
         self._most_noted = _COLUMNS * (max(self._most_batches, more_batches) - _LOOK_BATCHES)
         self._bytes_left, self._look_at = max(self._most_bytes, more_bytes), _LOOK
         self._noted = []

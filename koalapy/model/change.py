@@ -14,8 +14,10 @@ from koalapy.model.lease import Lease, Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.pilot import Pilot
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sent import SentJob
+from koalapy.model.sweep import Sweep
 from koalapy.model.usage import BatchSpan, Usage
+from koalapy.model.work import Flow, Work
 
 
 @fast_frozen
@@ -49,18 +51,20 @@ class Change:
 
     jobs: tuple[Job, ...] = ()
     sweeps: tuple[Sweep, ...] = ()  # that changed
+    flows: tuple[Flow, ...] = ()  # that changed
+    sent_jobs: tuple[SentJob, ...] = ()  # that changed
     attempts: tuple[Attempt, ...] = ()  # all that changed; the record of an obsolete one is removed
     counters: Counters | None = None
     sent: tuple[OutboxEntry, ...] = ()
     confirmed: tuple[int, ...] = ()  # numbers of outbox entries to remove
     history: tuple[History, ...] = ()
-    removed: tuple[JobId, ...] = ()  # pruned jobs, sweeps and Launchers, and their histories; none has a pending cancel
+    removed: tuple[JobId, ...] = ()  # pruned work and Launchers, and their histories; none has a pending cancel
     epoch_jump: EpochJump | None = None
     results: tuple[ResultBatch, ...] = ()
     learned: Learned | None = None  # replaces what was learned before
     usage: tuple[Usage, ...] = ()  # of attempts whose try ended; summed up by day when their jobs are removed
     accounted: tuple[BatchSpan, ...] = ()  # batch systems' accounting of attempts whose usage is entered
-    new: tuple[JobId, ...] = ()  # of `jobs` and `sweeps`, those that must not be in the store yet
+    new: tuple[JobId, ...] = ()  # of `work`, those that must not be in the store yet
     as_before: tuple[JobId, ...] = ()  # of `jobs`, those whose own fields are as they were
     pilots: tuple[Pilot, ...] = ()  # that changed; the record of one that has ended is removed
     neighbours: tuple[Neighbour, ...] = ()  # that changed; the record of one that is gone is removed
@@ -72,14 +76,16 @@ class Change:
 
     @property
     def work(self) -> list[Work]:
-        """The jobs and sweeps."""
-        return [*self.jobs, *self.sweeps]
+        """All work that changed, of every kind."""
+        return [*self.jobs, *self.sweeps, *self.flows, *self.sent_jobs]
 
     @property
     def empty(self) -> bool:
         return not (
             self.jobs
             or self.sweeps
+            or self.flows
+            or self.sent_jobs
             or self.attempts
             or self.sent
             or self.confirmed
@@ -103,12 +109,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A store's contents as engine and driver need them; its jobs and sweeps are those that are not final."""
+    """A store's contents as engine and driver need them; its work is that which is not final, by id."""
 
     instance: InstanceId
     counters: Counters = Counters()
     jobs: tuple[Job, ...] = ()
     sweeps: tuple[Sweep, ...] = ()
+    flows: tuple[Flow, ...] = ()
+    sent_jobs: tuple[SentJob, ...] = ()
     pending_cancels: tuple[Attempt, ...] = ()
     jobless: tuple[AttemptId, ...] = ()  # those of them whose owner a repair dropped: it has no history any more
     launchers: tuple[Attempt, ...] = ()  # of sweeps, those that are neither cleaned up nor detached
@@ -118,4 +126,9 @@ class Snapshot:
     neighbours: tuple[Neighbour, ...] = ()  # by name
     leases: tuple[Lease, ...] = ()  # those that are lent first, each by neighbour and number
     requests_seen: tuple[SeenRequest, ...] = ()  # the oldest first
-    unreadable: tuple[JobId, ...] = ()  # jobs and sweeps that are not final, but whose records cannot be read
+    unreadable: tuple[JobId, ...] = ()  # work that is not final, but whose record cannot be read
+
+    @property
+    def work(self) -> list[Work]:
+        """All work that is not final, by id."""
+        return sorted([*self.jobs, *self.sweeps, *self.flows, *self.sent_jobs], key=lambda each: each.id)

@@ -18,9 +18,9 @@ from koalapy.model.parameters import ParameterResult
 from koalapy.model.request import Request
 from koalapy.model.sent import Sent, SentChange
 from koalapy.model.states import BatchState, ReportedEnding, WrapperPhase
-from koalapy.model.sweep import Work
 from koalapy.model.units import Duration, Instant
 from koalapy.model.usage import BatchSpan
+from koalapy.model.work import Work
 
 # ---- from users
 

@@ -1,36 +1,38 @@
-"""Indices of jobs and sweeps, which every change keeps up to date, so that no code has to walk over all of them."""
+"""Indices of work, which every change keeps up to date, so that no code has to walk over all of them."""
 
 from collections.abc import Collection, Iterable
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 from koalapy.model.attempt import Attempt
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.work import Work
 
 ENDED_KEYS = 10_000  # remembered: far more than there are requests under way at any moment
 
 
 class Index:
-    """An index of the records. Its answers always equal those of a walk over all their jobs and sweeps.
+    """An index of the records. Its answers always equal those of a walk over all work of its `kinds`.
 
-    The jobs, sweeps and attempts that it is given are rows: it may keep them, and they change. An index has the methods
-    that concern it; the others are not called.
+    The work and attempts that it is given are rows: it may keep them, and they change. An index has the methods that
+    concern it; the others are not called.
     """
 
-    def added(self, job: Job) -> None:
-        """Note a new job, or one of the snapshot with its attempts."""
+    kinds: ClassVar[tuple[type, ...]] = (Job,)
 
-    def follows(self, job: Job) -> bool:
-        """Return whether `changed` concerns this job, which is asked once, before `added`.
+    def added(self, work: Any) -> None:
+        """Note new work, or some of the snapshot, a job with its attempts."""
 
-        Without this method an index follows every job.
+    def follows(self, work: Any) -> bool:
+        """Return whether `changed` concerns this work, which is asked once, before `added`.
+
+        Without this method an index follows all work of its kinds.
         """
         return True
 
-    def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
-        """Note that these fields of the job have changed, and its state before."""
+    def changed(self, work: Any, before: JobState, names: Collection[str]) -> None:
+        """Note that these fields of the work have changed, and its state before."""
 
     def queued_changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
         """Note the same of a job that is in the wait queue, or was before."""
@@ -38,25 +40,17 @@ class Index:
     def attempt_changed(self, job: Job, attempt: Attempt, names: Collection[str]) -> None:
         """Note that these fields of a present attempt of the job have changed."""
 
-    def became_final(self, job: Job) -> None:
-        """Note that the job has become final; its change was noted before."""
+    def became_final(self, work: Any) -> None:
+        """Note that the work has become final; its change was noted before."""
 
     def dropped(self, job: Job) -> None:
         """Note that a final job is no longer among the records."""
 
-    def sweep_added(self, sweep: Sweep) -> None:
-        """Note a new sweep, or one of the snapshot."""
 
-    def sweep_changed(self, sweep: Sweep, before: JobState) -> None:
-        """Note that the sweep has changed, and its state before."""
-
-    def sweep_became_final(self, sweep: Sweep) -> None:
-        """Note that the sweep has become final; its change was noted before."""
-
-
-def concerned(indices: Iterable[Index], method: str) -> tuple[Index, ...]:
-    """Return the indices that have this method of their own."""
-    return tuple(each for each in indices if getattr(type(each), method) is not getattr(Index, method))
+def concerned(indices: Iterable[Index], method: str, kind: type = Job) -> tuple[Index, ...]:
+    """Return the indices of this kind of work that have this method of their own."""
+    of_kind = (each for each in indices if kind in each.kinds)
+    return tuple(each for each in of_kind if getattr(type(each), method) is not getattr(Index, method))
 
 
 class PilotIndex(Protocol):
@@ -78,7 +72,7 @@ class AttemptIndex(Protocol):
 
 
 class Keys:
-    """The keys that clients gave their jobs and sweeps, including those that ended lately."""
+    """The keys that clients gave their work, including those of work that ended lately."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], JobId] = {}
@@ -99,7 +93,7 @@ class Keys:
                 del self._ended[next(iter(self._ended))]
 
     def removed(self, work: Work) -> None:
-        """Drop the key of a pruned job or sweep, which may be used again."""
+        """Drop the key of pruned work, which may be used again."""
         self._ended.pop((work.owner, work.key), None)
 
 

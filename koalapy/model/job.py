@@ -8,34 +8,14 @@ from types import MappingProxyType
 from koalapy.model.attempt import Attempt, attempt_row, attempt_value
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import caster, fast_frozen, replacer, row_class
+from koalapy.model.header import Header
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
-from koalapy.model.request import Flow, Request
-from koalapy.model.sent import Sent
-from koalapy.model.states import Ending, JobState
+from koalapy.model.request import Request
+from koalapy.model.states import Ending
 from koalapy.model.units import Duration, Instant
 
 SUBMIT_LIMIT = "submit_limit"  # code of a refusal: there are as many batch jobs of the user as the cluster allows
 NOT_PLACED = Reason("omitted", "transient", "It is optional and did not fit.", "")
-
-
-class Outcome(StrEnum):
-    """The outcome of a stopping job, once nothing of it is left (DCS, sections 3.2 and 3.5)."""
-
-    SUBMISSION_FAILURE = "submission_failure"  # counted, to the tail
-    COMPLETION_FAILURE = "completion_failure"  # counted, submission count back to zero, to the tail
-    NEXT_CHOICE = "next_choice"  # uncounted: the job could not start on its choice, and has another
-    GIVE_BACK = "give_back"  # uncounted: a deadlock was broken, or only one cluster is at fault
-    VACATED = "vacated"  # uncounted: a job of higher priority needs its processors
-    HOLD = "hold"
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    ends: bool  # this outcome alone makes the job final; a bound can do so for any other
-
-
-for _outcome in Outcome:
-    _outcome.ends = _outcome in (Outcome.DONE, Outcome.FAILED, Outcome.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,59 +74,41 @@ class KeptOutput(StrEnum):
 
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One job. `position` orders the wait queue within a priority; a job sent to the tail gets a new one.
+class Job(Header):
+    """One job that runs on clusters of this site, or of its neighbours by leases.
 
     `attempts`: the present attempt of each component, None for one that has none; empty before a claim. `numbers`: how
     many attempts each component has had, also those beyond the present ones; empty before the first.
-    processor-microseconds that were allocated, but waited at a barrier. `excluded`: (cluster, instant) until which the
-    cluster is excluded for this job. `collecting`: its attempts have ended, and staged-out files are on their way.
-    `patient`: it went into batch queues and has no claim time-out. `forced`: its user does not want to wait for
-    clusters out of reach. `flow`: set for a flow, which has no attempts of its own. `part_of`: the flow whose job it
-    is. `lowered_at`: when it last asked for fewer processors than before. `choices`: the clusters or groups of
-    clusters on which it can run, in order; `choice`: the place of the one that is tried. `written`: the request as
-    its user wrote it, if `request` is what was placed of it: fewer processors, or a component for each cluster of
-    that choice. `preempted`: running jobs were vacated or suspended for it, and it was not released since. `sent`:
-    set once it was sent to the site that its request names. `released_before`: an earlier try was released.
-    `suspended_for`: the job that has its processors meanwhile. `suspensions`: how often it was suspended in this
-    try. `revocations`: how often a lease on which it ran was taken back. `setup_words`: of the last failure of a
-    `setup`, without directories and numbers. `refusals`: by the clusters that are refusing it. `barrier_wait`: how long
-    its components wait at their barriers for those in queues, in this try; None if the barrier's time-out applies.
+    `held_processor_us`: processor-microseconds that were allocated, but waited at a barrier. `excluded`: (cluster,
+    instant) until which the cluster is excluded for this job. `collecting`: its attempts have ended, and staged-out
+    files are on their way. `patient`: it went into batch queues and has no claim time-out. `lowered_at`: when it last
+    asked for fewer processors than before. `choices`: the clusters or groups of clusters on which it can run, in order;
+    `choice`: the place of the one that is tried. `written`: the request as its user wrote it, if `request` is what was
+    placed of it: fewer processors, or a component for each cluster of that choice. `preempted`: running jobs were
+    vacated or suspended for it, and it was not released since. `released_before`: an earlier try was released.
+    `suspended_for`: the job that has its processors meanwhile. `suspensions`: how often it was suspended in this try.
+    `revocations`: how often a lease on which it ran was taken back. `setup_words`: of the last failure of a `setup`,
+    without directories and numbers. `refusals`: by the clusters that are refusing it. `barrier_wait`: how long its
+    components wait at their barriers for those in queues, in this try; None if the barrier's time-out applies.
     `given_back`: its components that were given back in this try, by their number.
     """
 
-    id: JobId
-    owner: str
-    request: Request
-    state: JobState
-    position: int
-    submitted_at: Instant
     attempts: tuple[Attempt | None, ...] = ()
     numbers: tuple[int, ...] = ()
-    started_at: Instant | None = None
-    finished_at: Instant | None = None
     claimed_at: Instant | None = None
-    waiting_since: Instant | None = None
     submission_failures: int = 0
     completion_failures: int = 0
     overtaken: int = 0
     held_processor_us: int = 0
-    reason: Reason | None = None
-    outcome: Outcome | None = None
     excluded: tuple[tuple[str, Instant], ...] = ()
     collecting: bool = False
     patient: bool = False
-    forced: bool = False
-    key: str = ""
     kept_output: KeptOutput = KeptOutput.NONE
-    flow: Flow | None = None
-    part_of: JobId | None = None
     lowered_at: Instant | None = None
     choices: tuple[Choice, ...] = ()
     choice: int = 0
     written: Request | None = None
     preempted: bool = False
-    sent: Sent | None = None
     released_before: bool = False
     revocations: int = 0
     suspended_for: JobId | None = None

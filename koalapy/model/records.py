@@ -1,8 +1,8 @@
-"""The engine's records: jobs and sweeps that are not final, pending cancels, counters, and all changes of one step."""
+"""The engine's records: work that is not final, pending cancels, counters, and all changes of one step."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from koalapy.model.attempt import Attempt, AttemptRow, attempt_row, attempt_value, replace_launcher_fields
 from koalapy.model.change import Change, Snapshot
@@ -12,24 +12,20 @@ from koalapy.model.fast_frozen import become
 from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import FIRST_LAUNCHER, LAUNCHERS_END, AttemptId, InstanceId, JobId, launcher_id
 from koalapy.model.index import AttemptIndex, Index, Keys, LiveAttempts, PilotIndex, concerned
-from koalapy.model.job import Counters, Job, JobRow, job_row, job_value, replace_counters
+from koalapy.model.job import Counters, Job, job_row, job_value, replace_counters
 from koalapy.model.learned import Learned
 from koalapy.model.lease import Lease, Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.pilot import Pilot
-from koalapy.model.states import (
-    ATTEMPT_TRANSITIONS,
-    JOB_TRANSITIONS,
-    RELEASED_SINCE_BACKUP,
-    SWEEP_TRANSITIONS,
-    AttemptState,
-    Ending,
-)
-from koalapy.model.sweep import Sweep, SweepRow, Work, sweep_row, sweep_value
+from koalapy.model.sent import SentJob
+from koalapy.model.states import ATTEMPT_TRANSITIONS, JOB_TRANSITIONS, RELEASED_SINCE_BACKUP, AttemptState, Ending
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
 from koalapy.model.usage import BatchSpan, Usage, usage_of_attempt, usage_of_try
+from koalapy.model.work import KIND_OF, KINDS, Flow, Whole, Work
 
+T = TypeVar("T")
 # a line of history: job, instant, kind, details, and the attempt and cluster that it is about
 _Line = tuple[JobId, Instant, str, dict[str, Any], tuple[AttemptId, str | None] | None]
 
@@ -51,7 +47,7 @@ class Step(Change):
         self.number = 0  # among the steps that were taken
         self.rows: dict[JobId, Job] = {}  # of the jobs that changed, or an attempt of theirs
         self.itself: dict[JobId, Job] = {}  # of the jobs that changed
-        self.sweep_rows: dict[JobId, Sweep] = {}
+        self.whole_rows: dict[JobId, Whole] = {}  # of the other work that changed
         self.attempt_rows: dict[AttemptId, Attempt] = {}
         self.lines: list[_Line] = []
         self._records = records
@@ -65,8 +61,22 @@ class Step(Change):
     @cached_property
     def sweeps(self) -> tuple[Sweep, ...]:  # type: ignore[override]
         """The sweeps that changed."""
+        return self._values(Sweep)
+
+    @cached_property
+    def flows(self) -> tuple[Flow, ...]:  # type: ignore[override]
+        """The flows that changed."""
+        return self._values(Flow)
+
+    @cached_property
+    def sent_jobs(self) -> tuple[SentJob, ...]:  # type: ignore[override]
+        """The sent jobs that changed."""
+        return self._values(SentJob)
+
+    def _values(self, kind: type[T]) -> tuple[T, ...]:
         self._check()
-        return tuple([sweep_value(row) for row in self.sweep_rows.values()])
+        to_value = KIND_OF[kind].to_value
+        return tuple([to_value(row) for row in self.whole_rows.values() if isinstance(row, kind)])
 
     @cached_property
     def attempts(self) -> tuple[Attempt, ...]:  # type: ignore[override]
@@ -102,7 +112,7 @@ def _history(
 
 
 class Records:
-    """Jobs and sweeps with attempts, pending cancels and counters. `take` returns the changes since its last call.
+    """Work with its attempts, pending cancels and counters. `take` returns the changes since its last call.
 
     They are rows, which are changed in place and only here. `take` hands out copies that never change, and drops what
     is final, and Launchers that were let go. `indices`, `attempt_indices` and `launcher_indices` of other rooms learn
@@ -121,21 +131,32 @@ class Records:
         self.counters = snapshot.counters
         self.jobs: dict[JobId, Job] = {}
         self.sweeps: dict[JobId, Sweep] = {}
+        self.flows: dict[JobId, Flow] = {}
+        self.sent_jobs: dict[JobId, SentJob] = {}
+        self._whole: dict[str, dict[JobId, Any]] = {
+            "sweep": self.sweeps,
+            "flow": self.flows,
+            "sent-job": self.sent_jobs,
+        }
         self.attempts: dict[AttemptId, Attempt] = {}  # of jobs and other owners
         self.launchers: dict[AttemptId, Attempt] = {}
         self.pending_cancels: dict[AttemptId, Attempt] = {}  # also those of earlier tries, and of final jobs
         self.jobless = frozenset(snapshot.jobless)
         self._keys, self._live = Keys(), LiveAttempts()
-        self._of_added, of_changed = concerned(indices, "added"), concerned(indices, "changed")
-        self._choosy = concerned(of_changed, "follows")
-        self._of_changed = [index for index in of_changed if index not in self._choosy]
-        self._followers: dict[JobId, list[Index]] = {}  # by job, those of the choosy that follow it
-        self._of_queued = concerned(indices, "queued_changed")
-        self._of_attempts, self._of_final = concerned(indices, "attempt_changed"), concerned(indices, "became_final")
-        self._of_dropped = concerned(indices, "dropped")
-        self._of_added_sweeps = concerned(indices, "sweep_added")
-        self._of_changed_sweeps = concerned(indices, "sweep_changed")
-        self._of_final_sweeps = concerned(indices, "sweep_became_final")
+        self._choosy: dict[str, tuple[Index, ...]] = {}  # by kind of work, those that follow some of it
+        self._of_added: dict[str, tuple[Index, ...]] = {}  # by kind of work, as the next two
+        self._of_changed: dict[str, tuple[Index, ...]] = {}
+        self._of_final: dict[str, tuple[Index, ...]] = {}
+        for kind in KINDS:
+            of_changed = concerned(indices, "changed", kind.value)
+            self._choosy[kind.name] = choosy = concerned(of_changed, "follows", kind.value)
+            self._of_changed[kind.name] = tuple(index for index in of_changed if index not in choosy)
+            self._of_added[kind.name] = concerned(indices, "added", kind.value)
+            self._of_final[kind.name] = concerned(indices, "became_final", kind.value)
+        self._followers: dict[JobId, list[Index]] = {}  # by work, those of the choosy that follow it
+        self._of_changed_jobs, self._of_final_jobs = self._of_changed["job"], self._of_final["job"]
+        self._of_queued, self._of_dropped = concerned(indices, "queued_changed"), concerned(indices, "dropped")
+        self._of_attempts = concerned(indices, "attempt_changed")
         self._attempt_indices = tuple(attempt_indices)
         self._launcher_indices = tuple(launcher_indices)
         self.steps = 0
@@ -143,10 +164,8 @@ class Records:
         self._commands: list[Command] = []
         self._gathered: dict[str, list[Any]] = {}  # by the fields of the step, of which few steps have any
         self._counters_taken = self.counters
-        for job in snapshot.jobs:
-            self._add(job_row(job))
-        for sweep in snapshot.sweeps:
-            self._add_sweep(sweep_row(sweep))
+        for work in snapshot.work:
+            self._add(KIND_OF[type(work)].to_row(work))
         for launcher in snapshot.launchers:
             self._add_launcher(launcher)
         for each in snapshot.pending_cancels:
@@ -154,46 +173,40 @@ class Records:
         for attempt in snapshot.jobless:
             object.__setattr__(self.pending_cancels[attempt], "superseded", True)
 
-    # ---- jobs and sweeps
+    # ---- work
 
     def work(self, identity: JobId) -> Work | None:
-        """Return the job or sweep of this id; None if it is final, or unknown."""
-        return self.jobs.get(identity) or self.sweeps.get(identity)
+        """Return the work of this id; None if it is final, or unknown."""
+        found = self.jobs.get(identity) or self.sweeps.get(identity)
+        return found or self.flows.get(identity) or self.sent_jobs.get(identity)
 
     def all_work(self) -> list[Work]:
-        """Return all jobs and sweeps by id."""
+        """Return all work by id."""
         found: list[Work] = [*self.jobs.values(), *self.sweeps.values()]
-        return sorted(found, key=lambda work: work.id)
+        return sorted([*found, *self.flows.values(), *self.sent_jobs.values()], key=lambda work: work.id)
 
-    def add(self, job: Job) -> Job:
-        """Add a new job without attempts, which becomes a row: nobody else may keep it. Return that row."""
-        become(job, JobRow)
-        self._add(job)
-        self._step.rows[job.id] = self._step.itself[job.id] = job
-        return job
+    def add(self, work: Work) -> None:
+        """Add new work without attempts, which becomes a row: nobody else may keep it."""
+        become(work, KIND_OF[type(work)].row)
+        self._add(work)
+        if isinstance(work, Job):
+            self._step.rows[work.id] = self._step.itself[work.id] = work
+        else:
+            self._step.whole_rows[work.id] = work
 
-    def _add(self, row: Job) -> None:
-        self.jobs[row.id] = row
-        if followers := [index for index in self._choosy if index.follows(row)]:
+    def _add(self, row: Work) -> None:
+        kind = KIND_OF[type(row)].name
+        if isinstance(row, Job):
+            self.jobs[row.id] = row
+            if row.attempts:
+                self._begin(row)
+        else:
+            self._whole[kind][row.id] = row
+        if followers := [index for index in self._choosy[kind] if index.follows(row)]:
             self._followers[row.id] = followers
-        if row.attempts:
-            self._begin(row)
         self._keys.added(row)
-        for index in self._of_added:
+        for index in self._of_added[kind]:
             index.added(row)
-
-    def add_sweep(self, sweep: Sweep) -> Sweep:
-        """Add a new sweep, which becomes a row: nobody else may keep it. Return that row."""
-        become(sweep, SweepRow)
-        self._add_sweep(sweep)
-        self._step.sweep_rows[sweep.id] = sweep
-        return sweep
-
-    def _add_sweep(self, row: Sweep) -> None:
-        self.sweeps[row.id] = row
-        self._keys.added(row)
-        for index in self._of_added_sweeps:
-            index.sweep_added(row)
 
     def change(self, job: Job, **changes: Any) -> None:
         """Change these fields of a job.
@@ -215,7 +228,7 @@ class Records:
         step.rows[identity] = step.itself[identity] = job
         if identity not in self.jobs:
             return
-        for index in self._of_changed:
+        for index in self._of_changed_jobs:
             index.changed(job, before, changes)
         for index in self._followers.get(identity, ()):
             index.changed(job, before, changes)
@@ -223,35 +236,31 @@ class Records:
             for index in self._of_queued:
                 index.queued_changed(job, before, changes)
         if after is not None and after.final:
-            for index in self._of_final:
+            for index in self._of_final_jobs:
                 index.became_final(job)
 
-    def change_sweep(self, sweep: Sweep, **changes: Any) -> None:
-        """Change these fields of a sweep. In a final state, no parameter of it is out any more.
+    def change_work(self, work: Work, **changes: Any) -> None:
+        """Change these fields of work of any kind. In a final state, no parameter of a sweep is out any more.
 
-        Raises ValueError for a transition that the table does not have.
+        Raises ValueError for a transition that the table of its kind does not have.
         """
-        before, after = sweep.state, changes.get("state")
+        if isinstance(work, Job):
+            return self.change(work, **changes)
+        kind, before, after = KIND_OF[type(work)], work.state, changes.get("state")
         if after is not None:
-            if after not in SWEEP_TRANSITIONS[before]:
-                raise ValueError(f"sweep {sweep.id} cannot go from {before} to {after}")
-            if after.final:
+            if after not in kind.transitions[before]:
+                raise ValueError(f"{kind.name} {work.id} cannot go from {before} to {after}")
+            if after.final and isinstance(work, Sweep):
                 changes.setdefault("out", ())
         for name, value in changes.items():
-            setattr(sweep, name, value)
-        self._step.sweep_rows[sweep.id] = sweep
-        for index in self._of_changed_sweeps:
-            index.sweep_changed(sweep, before)
-        if sweep.state.final and not before.final:
-            for index in self._of_final_sweeps:
-                index.sweep_became_final(sweep)
-
-    def change_work(self, work: Work, **changes: Any) -> None:
-        """Change these fields, which both have, of a job or a sweep. Raises as `change` and `change_sweep` do."""
-        if isinstance(work, Sweep):
-            self.change_sweep(work, **changes)
-        else:
-            self.change(work, **changes)
+            setattr(work, name, value)
+        self._step.whole_rows[work.id] = work
+        for index in (*self._of_changed[kind.name], *self._followers.get(work.id, ())):
+            index.changed(work, before, changes)
+        if after is not None and after.final:
+            for index in self._of_final[kind.name]:
+                index.became_final(work)
+        return None
 
     def change_final(self, job: Job, **changes: Any) -> None:
         """Change these fields of a final job, which is not among the records any more; but never its state."""
@@ -261,7 +270,7 @@ class Records:
         self._step.rows[job.id] = self._step.itself[job.id] = row
 
     def remove(self, work: Work) -> None:
-        """Remove a final job or sweep, which is not among the records, from the store; its key may be used again."""
+        """Remove final work, which is not among the records, from the store; its key may be used again."""
         self._gathered.setdefault("removed", []).append(work.id)
         self._keys.removed(work)
 
@@ -328,7 +337,7 @@ class Records:
         self._gathered.setdefault("hints", []).append(hint)
 
     def new_place(self) -> tuple[JobId, int] | None:
-        """Return an id that no job or sweep has had, and the next position at the tail of the wait queue.
+        """Return an id that no work has had, and the next position at the tail of the wait queue.
 
         None if all ids below those of Launchers are used up.
         """
@@ -358,7 +367,7 @@ class Records:
         return position
 
     def has_key(self, owner: str, key: str) -> bool:
-        """Return whether a job or sweep has this key, or ended so lately that its client may still repeat the key."""
+        """Return whether some work has this key, or ended so lately that its client may still repeat the key."""
         return (owner, key) in self._keys
 
     # ---- attempts
@@ -516,9 +525,9 @@ class Records:
 
     @property
     def has_changes(self) -> bool:
-        """Return whether a job, a sweep or an attempt has changed since the last call of `take`."""
+        """Return whether work or an attempt has changed since the last call of `take`."""
         step = self._step
-        return bool(step.rows or step.attempt_rows or step.sweep_rows)
+        return bool(step.rows or step.attempt_rows or step.whole_rows)
 
     def take(self) -> Step:
         """Return the step, and begin the next one."""
@@ -534,10 +543,11 @@ class Records:
             step.counters = self._counters_taken = self.counters
         for job in step.ended:
             self._drop(job)
-        for sweep in step.sweep_rows.values():
-            if sweep.state.final:
-                del self.sweeps[sweep.id]
-                self._keys.dropped(sweep)
+        for work in step.whole_rows.values():
+            if work.state.final:
+                del self._whole[KIND_OF[type(work)].name][work.id]
+                self._followers.pop(work.id, None)
+                self._keys.dropped(work)
         for attempt in step.attempt_rows.values() if self.launchers else ():
             if attempt.let_go and attempt.id in self.launchers:
                 del self.launchers[attempt.id], self.attempts[attempt.id]

@@ -6,6 +6,8 @@ from enum import StrEnum
 
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
+from koalapy.model.fast_frozen import caster, fast_frozen, row_class
+from koalapy.model.header import Header
 from koalapy.model.identity import JobId
 from koalapy.model.lease import LONGEST_LEASE
 from koalapy.model.request import DEFAULT_PRIORITY, ComponentRequest, KeepOutput, Request
@@ -29,6 +31,26 @@ class Sent:
     state: JobState = JobState.WAITING
     done: int = 0
     count: int = 1
+
+
+@fast_frozen
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentJob(Header):
+    """A job, or a subtree of a flow, that names a site. It is claiming until that site has answered.
+
+    `sent`: what the site has reported of it; None before it is sent.
+    """
+
+    sent: Sent | None = None
+
+    @property
+    def site(self) -> str:
+        """The neighbour that runs it."""
+        return self.request.site or ""
+
+
+SentJobRow = row_class(SentJob)
+sent_job_row, sent_job_value = caster(SentJob, SentJobRow), caster(SentJobRow, SentJob)
 
 
 class SentChange(StrEnum):

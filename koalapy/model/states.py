@@ -8,7 +8,7 @@ from typing import Self
 
 
 class JobState(StrEnum):
-    """The states of jobs and of sweeps. A sweep is never claiming, and other states may follow each of its states."""
+    """The states of work. Each kind has a table of its own: a sweep is never claiming, and a flow never waits."""
 
     BLOCKED = "blocked"
     WAITING = "waiting"
@@ -48,6 +48,24 @@ SWEEP_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     _J.HELD: frozenset({_J.WAITING, _J.BLOCKED, _J.FAILED, _J.CANCELLED}),
     _J.RUNNING: frozenset({_J.STOPPING}),
     _J.STOPPING: frozenset({_J.WAITING, _J.HELD, _J.DONE, _J.FAILED, _J.CANCELLED}),
+    _J.DONE: frozenset(),
+    _J.FAILED: frozenset(),
+    _J.CANCELLED: frozenset(),
+}
+FLOW_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    _J.RUNNING: frozenset({_J.STOPPING, _J.DONE, _J.FAILED, _J.CANCELLED}),  # from its submission on
+    _J.STOPPING: frozenset({_J.DONE, _J.FAILED, _J.CANCELLED}),
+    _J.DONE: frozenset(),
+    _J.FAILED: frozenset(),
+    _J.CANCELLED: frozenset(),
+}
+SENT_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    _J.BLOCKED: frozenset({_J.WAITING, _J.HELD, _J.FAILED, _J.CANCELLED}),
+    _J.WAITING: frozenset({_J.HELD, _J.CLAIMING, _J.CANCELLED}),
+    _J.HELD: frozenset({_J.WAITING, _J.BLOCKED, _J.FAILED, _J.CANCELLED}),
+    _J.CLAIMING: frozenset({_J.RUNNING, _J.STOPPING, _J.DONE, _J.FAILED}),  # it was sent
+    _J.RUNNING: frozenset({_J.STOPPING, _J.DONE, _J.FAILED}),  # its site has it
+    _J.STOPPING: frozenset({_J.DONE, _J.FAILED, _J.CANCELLED}),
     _J.DONE: frozenset(),
     _J.FAILED: frozenset(),
     _J.CANCELLED: frozenset(),

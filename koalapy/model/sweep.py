@@ -2,13 +2,9 @@
 
 from dataclasses import dataclass
 
-from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import caster, fast_frozen, row_class
-from koalapy.model.identity import JobId
+from koalapy.model.header import Header
 from koalapy.model.intervals import NONE, Intervals
-from koalapy.model.job import Job, Outcome
-from koalapy.model.request import Request
-from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 
 PerCluster = tuple[tuple[str, Intervals], ...]
@@ -16,12 +12,11 @@ PerCluster = tuple[tuple[str, Intervals], ...]
 
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
-    """One sweep (CCGrid 2009, 5.1). Its pilots are attempts that it owns. A job and a sweep never have the same id.
+class Sweep(Header):
+    """One sweep (CCGrid 2009, 5.1). Its pilots are attempts that it owns.
 
-    `position`: orders the sweeps that wait to be admitted within a priority. `excluded`: (cluster, instant) until which
-    the cluster is excluded for it. `collecting`: its parameters are done, and staged-out files are on their way.
-    `forced`: its user does not want to wait for clusters out of reach. `part_of`: the flow whose job it is.
+    `excluded`: (cluster, instant) until which the cluster is excluded for it. `collecting`: its parameters are done,
+    and staged-out files are on their way.
 
     `count`: the number of its parameters. A parameter is in its pool unless it is done or out on a cluster. `done`:
     recorded, with any result; `failed`: those of them without success. `out`: (cluster, parameters) that its KCM or a
@@ -30,12 +25,6 @@ class Sweep:
     it gets no node. `charged`: processor-microseconds of its Launchers' allocations so far, without those that run.
     """
 
-    id: JobId
-    owner: str
-    request: Request
-    state: JobState
-    position: int
-    submitted_at: Instant
     count: int
     done: Intervals = NONE
     failed: Intervals = NONE
@@ -46,16 +35,8 @@ class Sweep:
     preempted: int = 0
     charged: int = 0
     admitted_at: Instant | None = None
-    started_at: Instant | None = None
-    finished_at: Instant | None = None
-    waiting_since: Instant | None = None
-    reason: Reason | None = None
-    outcome: Outcome | None = None
     excluded: tuple[tuple[str, Instant], ...] = ()
     collecting: bool = False
-    forced: bool = False
-    key: str = ""
-    part_of: JobId | None = None
 
     @property
     def pool(self) -> Intervals:
@@ -73,9 +54,6 @@ class Sweep:
     def out_on(self, cluster: str) -> Intervals:
         return dict(self.out).get(cluster, NONE)
 
-
-Work = Job | Sweep
-"""What a user submits. Jobs and sweeps have ids of one sequence."""
 
 SweepRow = row_class(Sweep)
 sweep_row, sweep_value = caster(Sweep, SweepRow), caster(SweepRow, Sweep)

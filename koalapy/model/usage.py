@@ -20,8 +20,9 @@ from koalapy.model.identity import AttemptId, JobId, is_site, site_of
 from koalapy.model.job import Job
 from koalapy.model.lease import lease_of_cluster
 from koalapy.model.pilot import job_of_pilot
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import DAY, Instant
+from koalapy.model.work import Work
 
 
 class Kind(StrEnum):

@@ -49,7 +49,8 @@ from koalapy.model.lease import is_temporary, lease_of_cluster
 from koalapy.model.pilot import is_bound, job_of_pilot
 from koalapy.model.request import Isolate
 from koalapy.model.states import JobState, LeaseState
-from koalapy.model.sweep import Work
+from koalapy.model.sweep import Sweep
+from koalapy.model.work import Work
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.cluster_link.connect import connection_of
 from koalapy.runtime.cluster_link.link import CLOSE_S, Link, LinkServices, Relay
@@ -451,7 +452,7 @@ class ClusterLinks:
 
 
 def _collects(found: Work | None) -> bool:
-    return found is not None and found.collecting and found.state is JobState.RUNNING
+    return isinstance(found, Job | Sweep) and found.collecting and found.state is JobState.RUNNING
 
 
 def _named(links: Mapping[str, Link], cluster: str) -> Link:

@@ -7,6 +7,7 @@ from koalapy.engine import Engine
 from koalapy.model.errors import RequestError
 from koalapy.model.events import PilotCloseRequested
 from koalapy.model.identity import JobId
+from koalapy.model.job import Job
 from koalapy.model.lease import holds_lease
 from koalapy.model.pilot import SHORTEST_WALLTIME, job_of_pilot, pilot_request
 from koalapy.model.request import ComponentRequest, Isolate, PilotOptions
@@ -97,7 +98,11 @@ class Pilots:
     def _view(self, job: JobId) -> PilotView:
         """Return a pilot, also one that has ended. Raises KoalaError."""
         found = next((each for each in self._loop.ask(pilots) if each.job.id == job), None)
-        return found or PilotView(self._service.job(job))
+        if found is not None:
+            return found
+        over = self._service.work(job)
+        assert isinstance(over, Job), "it was a pilot before"
+        return PilotView(over)
 
 
 def _refuse_useless(engine: Engine, now: Instant, component: ComponentRequest) -> None:

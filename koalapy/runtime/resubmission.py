@@ -13,7 +13,8 @@ from koalapy.model.job import Job
 from koalapy.model.parameters import Axis, Source, Space
 from koalapy.model.request import FlowJob, Request
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sweep import Sweep
+from koalapy.model.work import Flow, Work
 from koalapy.runtime.parameters import line_reader
 
 
@@ -24,14 +25,13 @@ def request_again(work: Work) -> Request:
     return replace(written, files="", components=components)
 
 
-def request_of_flow(flow: Job, jobs: Sequence[Work], failed: bool = False) -> Request:
+def request_of_flow(flow: Flow, jobs: Sequence[Work], failed: bool = False) -> Request:
     """Return the request of a flow again. `jobs`: all its jobs. `failed`: only those that are not done.
 
     Raises RequestError if some are pruned, and with `failed`, if the flow is not final, or all its jobs are done.
     """
-    assert flow.flow is not None
-    if len(jobs) < flow.flow.count:
-        message = f"{flow.flow.count - len(jobs):,} of the {flow.flow.count:,} jobs of flow {flow.id} were pruned."
+    if len(jobs) < flow.count:
+        message = f"{flow.count - len(jobs):,} of the {flow.count:,} jobs of flow {flow.id} were pruned."
         raise RequestError("pruned", message, "Submit its file again.")
     if failed and not flow.state.final:
         advice = f"Wait with `koala wait {flow.id}`, or cancel it."
@@ -57,7 +57,7 @@ def request_of_failed(sweep: Work) -> Request:
     are not known any more, or too large.
     """
     space = sweep.request.parameters
-    if isinstance(sweep, Job) or space is None:
+    if not isinstance(sweep, Sweep) or space is None:
         advice = f"`koala resubmit {sweep.id}` submits it again."
         raise RequestError("no_sweep", f"Job {sweep.id} is not a sweep.", advice)
     if not sweep.state.final:

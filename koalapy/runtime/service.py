@@ -30,11 +30,13 @@ from koalapy.model.lease import Lease
 from koalapy.model.matching import ClusterAd
 from koalapy.model.records import Records, Step
 from koalapy.model.request import Request
+from koalapy.model.sent import SentJob
 from koalapy.model.states import AttemptState, JobState
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant, format_instant
 from koalapy.model.unreadable import Unreadable
 from koalapy.model.usage import By, Sum, Usage, sums, usage_until
+from koalapy.model.work import Flow, Work
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.collecting.collect import Collected
@@ -270,8 +272,7 @@ class Service:
         For a sweep the files are those of the parameters that are done, and its paths are templates; see
         Sweeps.fetching. None after `timeout_s`; the same call again waits for the same files. Raises KoalaError.
         """
-        found = self.work(job)
-        _refuse_flow(found, "no files of its own")
+        found = _run_here(self.work(job), "no files of its own")
         wanted = tuple(paths) or found.request.stage_out
         if not wanted:
             message = f"Job {job} stages nothing out."
@@ -284,7 +285,7 @@ class Service:
         command = CollectOutput(job=job, sources=(), paths=wanted, directory=directory, to=to)
         return self._files.fetch(self._with_sources(found, command), timeout_s)
 
-    def _with_sources(self, found: Work, command: CollectOutput) -> CollectOutput:
+    def _with_sources(self, found: Job | Sweep, command: CollectOutput) -> CollectOutput:
         if isinstance(found, Sweep):
             return self.sweeps.fetching(found, command)
         sources = tuple((each.cluster, each.id) for each in found.attempts if each is not None)
@@ -300,23 +301,23 @@ class Service:
         return self._files.transfers.of(jobs)
 
     def jobs_of_flow(self, flow: JobId, states: Collection[JobState] | None = None) -> list[Work]:
-        """Return the jobs and sweeps of a flow that are not pruned. Raises RequestError if there is no such flow."""
+        """Return the work of a flow that is not pruned. Raises RequestError if there is no such flow."""
         found = self.work(flow)
-        if isinstance(found, Sweep) or found.flow is None:
+        if not isinstance(found, Flow):
             raise RequestError("no_flow", f"Job {flow} is not a flow.", f"`koala show {flow}` shows what it is.")
-        return self._store.all_work(states, [JobId(each) for each in found.flow.jobs_of(flow)])
+        return self._store.all_work(states, found.jobs)
 
     def all_work(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Work]:
-        """Return jobs and sweeps by id; only those of these states and ids, if they are given."""
+        """Return all work by id; only that of these states and ids, if they are given."""
         possible = None if ids is None else [job for job in ids if is_possible(job)]
         return self._store.all_work(states, possible)
 
     def jobs(self) -> list[Job]:
-        """Return all jobs by id, without sweeps."""
+        """Return all jobs by id, without other work."""
         return self._store.jobs()
 
     def work(self, job: JobId) -> Work:
-        """Return the job or sweep, or a Launcher as if it were a job.
+        """Return the work of this id, or a Launcher as if it were a job.
 
         Raises RequestError if there is none of this id, and KoalaError if the store cannot be read.
         """
@@ -326,13 +327,6 @@ class Service:
             found = None if sweep is None else as_job(pilot, sweep.owner, sweep.request.name)
         if found is None:
             raise no_such(job, self._store.unreadable())
-        return found
-
-    def job(self, job: JobId) -> Job:
-        """Return the job, or a Launcher as if it were one. Raises KoalaError as `work` does, also for a sweep."""
-        found = self.work(job)
-        if isinstance(found, Sweep):
-            raise RequestError("is_sweep", f"Job {job} is a sweep.", "Name another job.")
         return found
 
     def history(self, job: JobId) -> list[History]:
@@ -380,7 +374,7 @@ class Service:
     def load(self) -> Load:
         """Return the load of jobs and sweeps that are not final."""
         now = self._clock.now()
-        return self._loop.ask(lambda engine: load_of(engine.records.jobs.values(), engine.records.sweeps.values(), now))
+        return self._loop.ask(lambda engine: load_of(engine.records, now))
 
     def slept(self, reason: Reason) -> None:
         """Record that koalad's host has slept. Called on the driver's thread."""
@@ -485,10 +479,9 @@ class Service:
 
     def where_forwarded(self, job: JobId, component: int | None, rank: int) -> Attempt:
         """Return the running attempt whose ports can be reached. Raises KoalaError if there is none."""
-        found = self.work(job)
+        found = _run_here(self.work(job), "no ports")
         if isinstance(found, Sweep):
             raise RequestError("no_component", f"Job {job} is a sweep, which has no ports.", "Name another job.")
-        _refuse_flow(found, "no ports")
         asked = found.request.components
         if component is None and len(asked) > 1:
             advice = f"Name one of them: {job}:0 to {job}:{len(asked) - 1}."
@@ -517,7 +510,10 @@ class Service:
 
     def where_terminal(self, job: JobId) -> TerminalAnswer:
         """Answer where the terminal of a running interactive job is. Raises KoalaError if there is none."""
-        interactive = self.job(job).request.interactive
+        found = self.work(job)
+        if isinstance(found, Sweep):
+            raise RequestError("is_sweep", f"Job {job} is a sweep.", "Name another job.")
+        interactive = found.request.interactive
         if interactive is None:
             advice = "Submit it with `interactive: true`, or by `koala run --interactive`."
             raise RequestError("not_interactive", f"Job {job} is not interactive: it has no terminal.", advice)
@@ -547,7 +543,7 @@ class Service:
                 former.reset("taken", f"Another client has taken over the terminal of job {job}.")
             self._terminals = {key: each for key, each in self._terminals.items() if not each.is_closed}
             self._terminals[job] = stream
-        self._streams.ended(self.job(job))  # it may have ended before the stream was known
+        self._streams.ended(self._looked(job))  # it may have ended before the stream was known
         return stream
 
     def _attached(self, job: JobId) -> Stream | None:
@@ -556,12 +552,11 @@ class Service:
 
     def _readable(self, job: JobId, stream: str, component: int | None) -> tuple[Job, Followed]:
         """Return the job, and what is read of it. Raises RequestError for a sweep, and if there is nothing to read."""
-        found = self.work(job)
+        found = _run_here(self.work(job), "no output of its own")
         if isinstance(found, Sweep):
             advice = f"Name a parameter: `koala logs {job} --parameter 1`, counted from 1 as in `koala results {job}`."
             message = f"Job {job} is a sweep, and each of its parameters has an output of its own."
             raise RequestError("no_parameter", message, advice)
-        _refuse_flow(found, "no output of its own")
         _refuse_other_components(found, component)
         if found.state.final and not any(found.attempts):
             advice = f"`koala explain {job}` shows why."
@@ -643,15 +638,17 @@ def _unended(records: Records, now: Instant) -> list[Usage]:
     return usage_until(records.jobs.values(), records.sweeps, records.launchers.values(), now)
 
 
-def _refuse_flow(found: Work, what: str) -> None:
-    """Raises RequestError for a flow, and for a job that another site runs. `what` it has not, or has."""
-    if isinstance(found, Job) and found.request.site is not None:
-        there = f" as its job {found.sent.job}" if found.sent is not None and found.sent.job else ""
-        message = f"Job {found.id} is run by the site {found.request.site}{there}, and has {what} here."
-        raise RequestError("at_site", message, "Ask the people of that site.")
-    if isinstance(found, Job) and found.flow is not None:
-        message = f"Job {found.id} is a flow, which has {what}."
-        raise RequestError("is_flow", message, f"Name one of its jobs: `koala show {found.id}` lists them.")
+def _run_here(found: Work, what: str) -> Job | Sweep:
+    """Return a job or sweep. Raises RequestError for other work, of which nothing runs here. `what` it has not."""
+    match found:
+        case SentJob():
+            there = f" as its job {found.sent.job}" if found.sent is not None and found.sent.job else ""
+            message = f"Job {found.id} is run by the site {found.site}{there}, and has {what} here."
+            raise RequestError("at_site", message, "Ask the people of that site.")
+        case Flow():
+            message = f"Job {found.id} is a flow, which has {what}."
+            raise RequestError("is_flow", message, f"Name one of its jobs: `koala show {found.id}` lists them.")
+    return found
 
 
 def _refuse_other_components(job: Job, component: int | None) -> None:

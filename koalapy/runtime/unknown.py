@@ -30,7 +30,6 @@ from koalapy.model.units import Instant, format_instant
 from koalapy.runtime.current_grid import no_such_cluster
 from koalapy.runtime.session.exchange import understood
 from koalapy.store.contract import Store
-from koalapy.views.jobs import component_indices
 from koalapy.views.launchers import as_job
 
 _ANSWER_S = 60.0  # time for a cluster to list or examine tags
@@ -321,7 +320,7 @@ def known(jobs: Iterable[Job], attempts: Iterable[AttemptId]) -> set[AttemptId]:
     last = {
         (job.id, index): job.number_of(index) if job.state.final else MAX_ATTEMPTS
         for job in jobs
-        for index in component_indices(job)
+        for index in range(len(job.request.components))
     }
     return {each for each in attempts if 0 < each.number <= last.get((each.job, each.component), 0)}
 

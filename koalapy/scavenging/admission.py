@@ -57,6 +57,6 @@ def note_waiting(core: Core, now: Instant, sweep: Sweep, message: str) -> None:
 
 def _begin(core: Core, now: Instant, sweep: Sweep) -> None:
     is_first = sweep.admitted_at is None
-    core.records.change_sweep(sweep, state=JobState.RUNNING, admitted_at=now, started_at=sweep.started_at or now)
+    core.records.change_work(sweep, state=JobState.RUNNING, admitted_at=now, started_at=sweep.started_at or now)
     if is_first and sweep.request.notify:
         core.notifications.note_change(sweep, NotifyOn.STARTED)

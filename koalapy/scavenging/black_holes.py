@@ -50,7 +50,7 @@ def _exclude(core: Core, now: Instant, suspect: Attempt, host: str) -> None:
     sweep, cluster = core.records.sweeps[JobId(suspect.owner.id)], suspect.cluster
     known = sweep.black_holes
     if (cluster, host) not in known:
-        core.records.change_sweep(sweep, black_holes=(*known, (cluster, host)))
+        core.records.change_work(sweep, black_holes=(*known, (cluster, host)))
     core.records.note(now, sweep.id, HistoryKind.BLACK_HOLE_EXCLUDED, cluster=cluster, host=host)
     stop_launcher(core, now, suspect, "black_hole")
 

@@ -161,7 +161,7 @@ def on_let_go(core: Core, now: Instant, event: LetGo) -> None:
     core.records.use(usage_of_launcher(launcher, sweep))
     if launcher.allocated_at is not None:
         spent = max(0, (launcher.ended_at or now) - launcher.allocated_at)
-        core.records.change_sweep(sweep, charged=sweep.charged + spent * launcher.processors)
+        core.records.change_work(sweep, charged=sweep.charged + spent * launcher.processors)
     if fields_of(launcher).stop_reason == "withdrawn" and launcher.cluster in core.information.clusters:
         core.pauses.begin(now, launcher.cluster)
     elif (reason := _failure(launcher)) is not None and not _preempted(core.settings, launcher, reason):
@@ -230,7 +230,7 @@ def _leave_out(core: Core, now: Instant, sweep: Sweep, cluster: str, code: str, 
     """Exclude the cluster for the sweep, for the duration `LEFT_OUT`."""
     until = Instant(now + LEFT_OUT)
     kept = {name: each for name, each in sweep.excluded if each > now}
-    core.records.change_sweep(sweep, excluded=(*(kept | {cluster: until}).items(),))
+    core.records.change_work(sweep, excluded=(*(kept | {cluster: until}).items(),))
     message = f"{MOST_FAILURES} Launchers failed there in a row, the last one so: {why}"
     core.records.note(
         now, sweep.id, HistoryKind.CLUSTER_EXCLUDED, cluster=cluster, until_at=until, code=code, message=message

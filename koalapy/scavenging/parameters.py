@@ -7,9 +7,9 @@ from koalapy.coallocation.stop import stop_sweep
 from koalapy.core.core import Core
 from koalapy.model.commands import CollectOutput, OutputKind
 from koalapy.model.events import ClusterLeft, LaunchersSeen, OutputCollected, ParametersEnded, ParametersReturned
+from koalapy.model.header import Outcome
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
-from koalapy.model.job import Outcome
 from koalapy.model.parameters import ParameterResult, ResultBatch
 from koalapy.model.states import JobState
 from koalapy.model.sweep import PerCluster, Sweep
@@ -114,7 +114,7 @@ def on_cluster_left(core: Core, now: Instant, event: ClusterLeft) -> None:
 def put_out(core: Core, sweep: Sweep, out: PerCluster, **changes: object) -> None:
     """Change which parameters are out. A cluster whose parameters change may be asked again to return some."""
     before, recalled = dict(sweep.out), core.sessions.recalled
-    core.records.change_sweep(sweep, out=out, **changes)
+    core.records.change_work(sweep, out=out, **changes)
     for of, cluster in list(recalled):
         if of == sweep.id and before.get(cluster, NONE) != sweep.out_on(cluster):
             del recalled[of, cluster]
@@ -151,7 +151,7 @@ def finish_sweep(core: Core, now: Instant, sweep: Sweep) -> None:
     if not request.stage_out:
         stop_sweep(core, now, sweep, Outcome.DONE)
     elif not sweep.collecting:
-        core.records.change_sweep(sweep, collecting=True)
+        core.records.change_work(sweep, collecting=True)
         core.records.command(
             CollectOutput(
                 job=sweep.id,

@@ -7,9 +7,9 @@ from koalapy.coallocation.stop import code_and_message, stop_sweep
 from koalapy.core.core import Core
 from koalapy.model.attempt import OwnerKind, fields_of
 from koalapy.model.errors import Reason
+from koalapy.model.header import Outcome
 from koalapy.model.history import HistoryKind
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Outcome
 from koalapy.model.learned import Learned
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
@@ -308,8 +308,8 @@ def _apply_outcome(core: Core, now: Instant, sweep: Sweep) -> None:
     assert outcome is not None
     if outcome in (Outcome.GIVE_BACK, Outcome.HOLD):
         state = JobState.HELD if outcome is Outcome.HOLD else JobState.WAITING
-        core.records.change_sweep(sweep, state=state, waiting_since=now, started_at=None, outcome=None)
+        core.records.change_work(sweep, state=state, waiting_since=now, started_at=None, outcome=None)
         return core.records.note(now, sweep.id, HistoryKind.WORK_REQUEUED, state=str(state))
     state = JobState(str(outcome))
-    core.records.change_sweep(sweep, state=state, finished_at=now)
+    core.records.change_work(sweep, state=state, finished_at=now)
     return core.records.note(now, sweep.id, HistoryKind(f"work_{state}"), **code_and_message(sweep.reason))

@@ -108,7 +108,7 @@ def note_reclaimed(core: Core, sweep: JobId, cluster: str, nodes: int) -> None:
     found = core.records.sweeps[sweep]
     reclaimed = Counter(dict(found.reclaimed))
     reclaimed[cluster] += nodes
-    core.records.change_sweep(found, reclaimed=(*reclaimed.items(),))
+    core.records.change_work(found, reclaimed=(*reclaimed.items(),))
 
 
 def note_given_back(core: Core, sweep: Sweep, cluster: str, nodes: int) -> None:
@@ -117,10 +117,10 @@ def note_given_back(core: Core, sweep: Sweep, cluster: str, nodes: int) -> None:
     if cluster in reclaimed:
         reclaimed[cluster] -= nodes
         left = tuple((name, count) for name, count in reclaimed.items() if count > 0)
-        core.records.change_sweep(sweep, reclaimed=left)
+        core.records.change_work(sweep, reclaimed=left)
 
 
 def forget_reclaimed(core: Core, sweep: Sweep) -> None:
     """Forget which nodes were taken from the sweep, since all nodes are divided anew."""
     if sweep.reclaimed:
-        core.records.change_sweep(sweep, reclaimed=())
+        core.records.change_work(sweep, reclaimed=())

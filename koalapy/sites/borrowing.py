@@ -15,8 +15,9 @@ from koalapy.core.core import Core
 from koalapy.model.commands import ReturnLease
 from koalapy.model.errors import Reason
 from koalapy.model.events import ClusterLeft, LeaseEnded, LeaseOffered, LeaseRevoked, RequestRejected
+from koalapy.model.header import Outcome
 from koalapy.model.history import HistoryKind
-from koalapy.model.job import Job, Outcome
+from koalapy.model.job import Job
 from koalapy.model.lease import Borrow, BorrowedLease, lease_of_cluster
 from koalapy.model.states import JobState, LeaseState
 from koalapy.model.sweep import Sweep

@@ -24,12 +24,13 @@ from koalapy.model.events import (
     ReleaseRequested,
     WorkSubmitted,
 )
-from koalapy.model.identity import JobId, origin_of_site
+from koalapy.model.identity import origin_of_site
 from koalapy.model.job import Job
 from koalapy.model.request import Request
 from koalapy.model.sent import Sent, SentChange, why_not_run
 from koalapy.model.states import JobState
 from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.model.work import Flow
 
 REPORT_EVERY = Duration(10 * SECOND)  # at most, of one job's progress
 _CANCELLED_THERE = Reason("cancelled", "request", "Its sender has cancelled it.", "")
@@ -41,7 +42,7 @@ def on_received(core: Core, now: Instant, event: JobReceived) -> None:
     owner, key = origin_of_site(event.neighbour), key_of_received(event.instance, event.job)
     if core.records.has_key(owner, key):
         return
-    running = sum(each.flow.count if each.flow else 1 for each in core.received_jobs.jobs.values())
+    running = sum(each.count if isinstance(each, Flow) else 1 for each in core.received_jobs.jobs.values())
     if event.request is None:
         reason = event.reason
     else:
@@ -89,7 +90,7 @@ def step(core: Core, now: Instant) -> None:
         _report(core, job, reason)
     received.ended.clear()
     for identity in list(received.dirty):
-        job = core.records.jobs[JobId(identity)]
+        job = core.records.jobs.get(identity) or core.records.flows[identity]
         last = received.reported.get(identity)
         sent = _as_sent(job)
         if last is not None and last[0] != sent and now < last[1] + REPORT_EVERY:
@@ -107,7 +108,7 @@ def wakeup(core: Core) -> Instant | None:
     return Instant(min(moments)) if moments else None
 
 
-def _report(core: Core, job: Job, reason: Reason | None = None) -> None:
+def _report(core: Core, job: Job | Flow, reason: Reason | None = None) -> None:
     """Report to the sender, unless it has a new store since, which knows nothing of the job."""
     key = received_key(job)
     assert key is not None, "only received jobs are reported"
@@ -117,7 +118,7 @@ def _report(core: Core, job: Job, reason: Reason | None = None) -> None:
         core.records.command(ReportReceivedJob(neighbour=site, job=number, sent=_as_sent(job), reason=reason))
 
 
-def _as_sent(job: Job) -> Sent:
-    if job.flow is not None:
-        return Sent(job=job.id, state=job.state, done=job.flow.done, count=job.flow.count)
+def _as_sent(job: Job | Flow) -> Sent:
+    if isinstance(job, Flow):
+        return Sent(job=job.id, state=job.state, done=job.done, count=job.count)
     return Sent(job=job.id, state=job.state, done=1 if job.state is JobState.DONE else 0)

@@ -11,9 +11,9 @@ from koalapy.core.core import Core
 from koalapy.model.commands import SendJob
 from koalapy.model.errors import Reason
 from koalapy.model.events import SentJobReported
+from koalapy.model.header import Outcome
 from koalapy.model.history import HistoryKind
-from koalapy.model.job import Job, Outcome
-from koalapy.model.sent import MOST_SENT, Sent
+from koalapy.model.sent import MOST_SENT, Sent, SentJob
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
 
@@ -25,28 +25,26 @@ _FORGOTTEN = Reason(
 
 def on_reported(core: Core, now: Instant, event: SentJobReported) -> None:
     """Note what the site reports of a job that it runs, and end the job if it has ended there."""
-    job = core.records.jobs.get(event.job)
-    if job is None or job.sent is None or job.request.site != event.neighbour:
+    job = core.records.sent_jobs.get(event.job)
+    if job is None or job.sent is None or job.site != event.neighbour:
         return
     if job.sent != event.sent:
-        core.records.change(job, sent=event.sent)
+        core.records.change_work(job, sent=event.sent)
     if event.sent.state.final:
         _end(core, now, job, event.sent.state, event.reason)
     elif job.state is JobState.CLAIMING:
-        core.records.change(job, state=JobState.RUNNING, started_at=now)
+        core.records.change_work(job, state=JobState.RUNNING, started_at=now)
         core.records.note(now, job.id, HistoryKind.JOB_TAKEN, site=event.neighbour, there=event.sent.job)
 
 
-def _end(core: Core, now: Instant, job: Job, state: JobState, reason: Reason | None) -> None:
+def _end(core: Core, now: Instant, job: SentJob, state: JobState, reason: Reason | None) -> None:
     """End the job in this state. What was cancelled there, and not by its user, has failed."""
-    why = None if reason is None else reason.on(str(job.request.site))
+    why = None if reason is None else reason.on(job.site)
     if state is JobState.CANCELLED and job.outcome is not Outcome.CANCELLED:
         state = JobState.FAILED
     if state is not JobState.DONE and job.outcome is Outcome.CANCELLED:
         state, why = JobState.CANCELLED, job.reason
-    if job.state is not JobState.STOPPING:
-        core.records.change(job, state=JobState.STOPPING, outcome=Outcome(str(state)))
-    core.records.change(job, state=state, finished_at=now, reason=None if state is JobState.DONE else why)
+    core.records.change_work(job, state=state, finished_at=now, reason=None if state is JobState.DONE else why)
     core.records.note(now, job.id, HistoryKind(f"work_{state}"), **code_and_message(job.reason))
     core.mark_dirty()
 
@@ -55,16 +53,16 @@ def on_site_left(core: Core, now: Instant, neighbour: str, has_forgotten: bool) 
     """End the jobs that a site runs which is no neighbour any more, or has a new store: it reports nothing of them."""
     reason = _FORGOTTEN if has_forgotten else _REMOVED
     for each in list(core.sent_jobs.away.get(neighbour, ())):
-        _end(core, now, core.records.jobs[each], JobState.FAILED, reason)
+        _end(core, now, core.records.sent_jobs[each], JobState.FAILED, reason)
 
 
 def step(core: Core, now: Instant) -> None:
     """Send the jobs that wait to the sites that they name, in the order of their submission."""
     for identity in sorted(core.sent_jobs.waiting):
-        job = core.records.jobs[identity]
-        site = job.request.site
+        job = core.records.sent_jobs[identity]
+        site = job.site
         if site in core.neighbours.connected and len(core.sent_jobs.away.get(site, ())) < MOST_SENT:
             request = replace(job.request, site=None, after=(), notify=None)
             core.records.command(SendJob(neighbour=site, job=identity, request=request))
-            core.records.change(job, state=JobState.CLAIMING, claimed_at=now, sent=Sent())
+            core.records.change_work(job, state=JobState.CLAIMING, sent=Sent())
             core.records.note(now, identity, HistoryKind.JOB_SENT, site=site)

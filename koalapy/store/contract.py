@@ -23,10 +23,11 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId
 from koalapy.model.job import Job
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
 from koalapy.model.unreadable import Unreadable
 from koalapy.model.usage import DayUsage, Usage
+from koalapy.model.work import Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ class StoreLocked(StoreError):
 class StoreConflict(StoreError):
     """A contradiction between a change and the store.
 
-    The change has a key of another job of the owner, an outbox number in use, or results of a sweep that does not
+    The change has a key of another job of the owner, an outbox number in use, or results of work that does not
     exist. To commit the same change again is in vain.
     """
 
@@ -111,7 +112,7 @@ class Store(Protocol):
     def load(self) -> Snapshot:
         """Return what the engine and the driver start from: work that is not final, pending cancels, the outbox.
 
-        Jobs and sweeps are ordered by id, pending cancels by attempt. A record that cannot be read is set aside, see
+        All work is ordered by id, pending cancels by attempt. A record that cannot be read is set aside, see
         `unreadable`, and hides no other. So is a job with a present attempt that is set aside. The pending cancels and
         commands of a job that is set aside are too, and the Launchers of such a sweep. Nothing is done for them until
         the record is repaired.
@@ -127,11 +128,11 @@ class Store(Protocol):
         """Keep all of the change, durably, before returning.
 
         Records are added and replaced before others are confirmed and removed. To remove a record that does
-        not exist is no error. A job or sweep keeps the key that it was added with.
+        not exist is no error. Work keeps the key that it was added with.
 
         Raises RecordInvalid for a value of a wrong type or out of bounds, before the transaction begins, and
-        StoreConflict for a contradiction: an id or key in use, results without their sweep, or history of an id that
-        no job, sweep or Launcher has. Both are lasting: the same change is never kept. Raises StoreFull,
+        StoreConflict for a contradiction: an id or key in use, results of an id that no work has, or history of an
+        id that no work or Launcher has. Both are lasting: the same change is never kept. Raises StoreFull,
         StoreLocked or another StoreError if the database cannot do it now, and then nothing is kept. If the database
         was lost meanwhile, the outcome is unknown. Commit the same change again, and it is kept once.
         """
@@ -149,10 +150,10 @@ class Store(Protocol):
         """Return the sweeps by id, as `jobs` does."""
 
     def all_work(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Work]:
-        """Return jobs and sweeps together by id, as `jobs` does."""
+        """Return all work by id, as `jobs` does."""
 
     def prunable(self, before: Instant, most: int, after: JobId, records: bool) -> list[Work]:
-        """Return at most `most` jobs and sweeps that were final by `before`, in order of their ids, above `after`.
+        """Return at most `most` of the work that was final by `before`, in order of their ids, above `after`.
 
         Sweeps that have Launchers here are left out. Without `records`, return only those whose history has no
         `output_pruned`: their directories are all to go.
@@ -174,10 +175,10 @@ class Store(Protocol):
     def sweep(self, sweep: JobId) -> Sweep | None: ...
 
     def work(self, identity: JobId) -> Work | None:
-        """Return the job or sweep of this id; None if there is none."""
+        """Return the work of this id; None if there is none."""
 
     def id_of_key(self, owner: str, key: str) -> JobId | None:
-        """Return the job or sweep that this owner's client submitted under this key; None if there is none.
+        """Return the id of the work that this owner's client submitted under this key; None if there is none.
 
         None has the empty key.
         """

@@ -20,11 +20,13 @@ from koalapy.model.lease import Lease, LeaseId, Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.pilot import Pilot
+from koalapy.model.sent import SentJob
 from koalapy.model.states import JobState, LeaseState
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
 from koalapy.model.unreadable import Unreadable
 from koalapy.model.usage import DayUsage, Sum, Usage, accounted, by_days
+from koalapy.model.work import Flow, Work
 from koalapy.store.contract import MaintenanceRun, StoreConflict, StoreError, StoreLocked
 from koalapy.store.identity import new_instance
 from koalapy.store.records import dump_details, load_details
@@ -47,8 +49,7 @@ class _Contents:
     epoch: int = 0
     last_number: int = 0
     counters: Counters = Counters()
-    jobs: dict[JobId, Job] = field(default_factory=dict)
-    sweeps: dict[JobId, Sweep] = field(default_factory=dict)
+    work: dict[JobId, Work] = field(default_factory=dict)  # without attempts
     identities: dict[JobId, tuple[str, str]] = field(default_factory=dict)  # of Launchers too: (owner, key) or no texts
     keys: dict[tuple[str, str], JobId] = field(default_factory=dict)
     attempts: dict[JobId, dict[AttemptId, Attempt]] = field(default_factory=dict)
@@ -67,9 +68,9 @@ class _Contents:
     maintenance: dict[str, MaintenanceRun] = field(default_factory=dict)
     guard: threading.Lock = field(default_factory=threading.Lock)
 
-    def job(self, job: JobId) -> Job:
-        """Return a job, which exists, with its present attempts."""
-        return with_attempts(self.jobs[job], self.attempts.get(job, {}).values())
+    def whole(self, work: Work) -> Work:
+        """Return the work, with its present attempts if it is a job."""
+        return with_attempts(work, self.attempts.get(work.id, {}).values()) if isinstance(work, Job) else work
 
     def pending_cancels(self) -> list[Attempt]:
         """Return the pending cancels by attempt."""
@@ -116,11 +117,14 @@ class MemoryStore:
 
     def load(self) -> Snapshot:
         with self._open() as contents:
+            work = [contents.whole(each) for _, each in sorted(contents.work.items()) if not each.state.final]
             return Snapshot(
                 instance=contents.instance,
                 counters=contents.counters,
-                jobs=tuple(contents.job(job.id) for _, job in sorted(contents.jobs.items()) if not job.state.final),
-                sweeps=tuple(sweep for _, sweep in sorted(contents.sweeps.items()) if not sweep.state.final),
+                jobs=tuple(each for each in work if isinstance(each, Job)),
+                sweeps=tuple(each for each in work if isinstance(each, Sweep)),
+                flows=tuple(each for each in work if isinstance(each, Flow)),
+                sent_jobs=tuple(each for each in work if isinstance(each, SentJob)),
                 pending_cancels=(pending := tuple(contents.pending_cancels())),
                 jobless=tuple(each.id for each in pending if each.id.job not in contents.identities),
                 launchers=tuple(each for each in contents.launchers() if not each.let_go),
@@ -155,34 +159,28 @@ class MemoryStore:
             self._refuse_unless_ours(contents)
 
     def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
-        with self._open() as contents:
-            wanted = sorted(contents.jobs if ids is None else set(ids) & contents.jobs.keys())
-            found = [contents.job(job_id) for job_id in wanted]
-        return [job for job in found if states is None or job.state in states]
+        return [each for each in self.all_work(states, ids) if isinstance(each, Job)]
 
     def sweeps(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Sweep]:
-        with self._open() as contents:
-            found = [sweep for _, sweep in sorted(contents.sweeps.items()) if ids is None or sweep.id in ids]
-        return [sweep for sweep in found if states is None or sweep.state in states]
+        return [each for each in self.all_work(states, ids) if isinstance(each, Sweep)]
 
     def all_work(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Work]:
-        found: list[Work] = [*self.jobs(states, ids), *self.sweeps(states, ids)]
-        return sorted(found, key=lambda each: each.id)
+        with self._open() as contents:
+            wanted = sorted(contents.work if ids is None else set(ids) & contents.work.keys())
+            found = [contents.work[each] for each in wanted]
+            return [contents.whole(each) for each in found if states is None or each.state in states]
 
     def prunable(self, before: Instant, most: int, after: JobId, records: bool) -> list[Work]:
         with self._open() as contents:
             owners = {each.owner for each in contents.launchers()}
-            jobs = [contents.job(job.id) for job in contents.jobs.values() if _was_final(job, before)]
-            sweeps = [sweep for sweep in contents.sweeps.values() if _was_final(sweep, before)]
-            kept: list[Work] = [*jobs, *(each for each in sweeps if Owner(OwnerKind.SWEEP, each.id) not in owners)]
-            found = [each for each in kept if each.id > after and (records or not contents.is_pruned(each.id))]
-            return sorted(found, key=lambda each: each.id)[:most]
+            final = [each for _, each in sorted(contents.work.items()) if each.id > after and _was_final(each, before)]
+            kept = [each for each in final if Owner(OwnerKind.SWEEP, each.id) not in owners]
+            found = [each for each in kept if records or not contents.is_pruned(each.id)]
+            return [contents.whole(each) for each in found[:most]]
 
     def prunable_launchers(self, before: Instant, most: int, after: JobId, records: bool) -> list[Attempt]:
         with self._open() as contents:
-            final = {
-                Owner(OwnerKind.SWEEP, sweep.id) for sweep in contents.sweeps.values() if _was_final(sweep, before)
-            }
+            final = {Owner(OwnerKind.SWEEP, each.id) for each in contents.work.values() if _was_final(each, before)}
             found = [
                 each for each in contents.launchers() if each.owner in final and each.id.job > after and each.let_go
             ]
@@ -197,15 +195,17 @@ class MemoryStore:
             return next((each for each in contents.launchers() if each.id == launcher), None)
 
     def job(self, job_id: JobId) -> Job | None:
-        with self._open() as contents:
-            return contents.job(job_id) if job_id in contents.jobs else None
+        found = self.work(job_id)
+        return found if isinstance(found, Job) else None
 
     def sweep(self, sweep: JobId) -> Sweep | None:
-        with self._open() as contents:
-            return contents.sweeps.get(sweep)
+        found = self.work(sweep)
+        return found if isinstance(found, Sweep) else None
 
     def work(self, identity: JobId) -> Work | None:
-        return self.job(identity) or self.sweep(identity)
+        with self._open() as contents:
+            found = contents.work.get(identity)
+            return None if found is None else contents.whole(found)
 
     def id_of_key(self, owner: str, key: str) -> JobId | None:
         with self._open() as contents:
@@ -301,9 +301,9 @@ def _refuse_conflicts(contents: _Contents, change: Change) -> None:
     numbers = Counter(entry.number for entry in change.sent)
     if any(count > 1 or number in contents.outbox for number, count in numbers.items()):
         raise _conflict("a number of the outbox is in use")
-    sweeps = contents.sweeps.keys() | {sweep.id for sweep in change.sweeps}
+    work = contents.work.keys() | {each.id for each in _latest(change)}
     for batch in change.results:
-        if batch.sweep not in sweeps:
+        if batch.sweep not in work:
             raise _conflict(f"there are results, but no sweep {batch.sweep}")
     known = contents.identities.keys() | {each.id for each in _latest(change)}
     known |= {each.id.job for each in change.attempts if each.launcher is not None}
@@ -327,10 +327,7 @@ def _add(contents: _Contents, change: Change, lines: list[tuple[JobId, _Line]]) 
         if each.id not in contents.identities:
             contents.identities[each.id] = (each.owner, each.key) if each.key else ("", "")
             contents.keys |= {(each.owner, each.key): each.id} if each.key else {}
-        if isinstance(each, Sweep):
-            contents.sweeps[each.id] = each
-        else:
-            contents.jobs[each.id] = without_attempts(each)
+        contents.work[each.id] = without_attempts(each) if isinstance(each, Job) else each
     for attempt in change.attempts:
         if attempt.launcher is not None:
             contents.identities.setdefault(attempt.id.job, ("", ""))
@@ -375,8 +372,7 @@ def _take_away(contents: _Contents, change: Change) -> None:
         gone |= {each.id.job for each in contents.launchers() if each.owner == Owner(OwnerKind.SWEEP, job_id)}
         for each in gone:
             contents.keys.pop(contents.identities.pop(each, ("", "")), None)
-            contents.jobs.pop(each, None)
-            contents.sweeps.pop(each, None)
+            contents.work.pop(each, None)
             pending = {number: one for number, one in contents.attempts.pop(each, {}).items() if one.is_pending_cancel}
             contents.attempts |= {each: pending} if pending else {}
             contents.history.pop(each, None)
@@ -411,9 +407,8 @@ def _was_final(work: Work, before: Instant) -> bool:
 
 
 def _latest(change: Change) -> list[Work]:
-    """Return the last version of each job whose own fields changed, and of each sweep of the change."""
-    jobs = {job.id: job for job in change.jobs if job.id not in change.as_before}
-    return [*jobs.values(), *{sweep.id: sweep for sweep in change.sweeps}.values()]
+    """Return the last version of all work of the change, without the jobs whose own fields are as they were."""
+    return [*{(type(each), each.id): each for each in change.work if each.id not in change.as_before}.values()]
 
 
 def _conflict(what: str) -> StoreConflict:

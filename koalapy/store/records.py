@@ -1,4 +1,4 @@
-"""Records as JSON texts, and back: jobs, sweeps, attempts, commands, results, observations and details of history.
+"""Records as JSON texts, and back: work, attempts, commands, results, observations and details of history.
 
 The JSON has every field in the order of its declaration, so equal records are equal texts. It is ASCII: an argument
 whose bytes are no UTF-8 (surrogate escapes) comes back as it was. A record that lacks a field gets the field's default,
@@ -20,28 +20,24 @@ from koalapy.model.lease import BorrowedLease, Lease, LentLease
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.pilot import Pilot
-from koalapy.model.sweep import Sweep
+from koalapy.model.work import KIND_OF, KINDS, Work
 from koalapy.store.contract import RecordUnreadable, StoreConflict
 
 T = TypeVar("T")
 
 
-def dump_job(job: Job) -> str:
-    """Return the job's own fields as JSON, without its attempts."""
-    return _JOB.dump(without_attempts(job))
+def dump_work(work: Work) -> tuple[str, str]:
+    """Return the name of the kind of work, and its own fields as JSON, those of a job without its attempts."""
+    kind = KIND_OF[type(work)].name
+    return kind, _WORK[kind].dump(without_attempts(work) if isinstance(work, Job) else work)
 
 
-def load_job(text: str) -> Job:
-    """Return the job of a text. Raises RecordUnreadable, as all functions that load do."""
-    return _JOB.load(text)
-
-
-def dump_sweep(sweep: Sweep) -> str:
-    return _SWEEP.dump(sweep)
-
-
-def load_sweep(text: str) -> Sweep:
-    return _SWEEP.load(text)
+def load_work(kind: str, text: str) -> Work:
+    """Return the work of its kind's name and a text. Raises RecordUnreadable, as all functions that load do."""
+    if kind not in _WORK:
+        raise RecordUnreadable("work", f"its kind {kind} is not known")
+    work: Work = _WORK[kind].load(text)
+    return work
 
 
 def dump_attempt(attempt: Attempt) -> str:
@@ -176,8 +172,7 @@ def _complaint(error: ValidationError) -> str:
 
 
 _WRITER = json.JSONEncoder(default=_fields, separators=(",", ":"), allow_nan=False)
-_JOB = _Form(Job)
-_SWEEP = _Form(Sweep)
+_WORK: dict[str, _Form[Any]] = {each.name: _Form(each.value) for each in KINDS}
 _ATTEMPT = _Form(Attempt)
 _COUNTERS = _Form(Counters)
 _RESULTS = _Form(ResultBatch)

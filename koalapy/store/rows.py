@@ -10,27 +10,26 @@ from koalapy.model.change import OutboxEntry
 from koalapy.model.ended_lease import Charged, EndedLease, LeaseDay, LeaseKey
 from koalapy.model.history import History
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Counters, Job
+from koalapy.model.job import Counters
 from koalapy.model.learned import Learned
 from koalapy.model.lease import Lease, LeaseId, Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.pilot import Pilot
 from koalapy.model.states import LeaseState
-from koalapy.model.sweep import Sweep, Work
 from koalapy.model.units import Instant
 from koalapy.model.usage import DayUsage, Kind, Sum, Usage
+from koalapy.model.work import Work
 from koalapy.store.records import (
     dump_attempt,
     dump_command,
     dump_details,
-    dump_job,
     dump_learned,
     dump_lease,
     dump_neighbour,
     dump_pilot,
     dump_results,
-    dump_sweep,
+    dump_work,
 )
 
 Row = dict[str, Any]
@@ -42,7 +41,7 @@ _NUMBERS = ("began_at", "ended_at", "processors", "charge", "measured", "job", "
 
 
 def identity_row(work: Work) -> Row:
-    """Return the row of `identities` of a job or sweep, with the key that its client gave it."""
+    """Return the row of `identities` of work, with the key that its client gave it."""
     keyed = {"owner": plain(work.owner), "key": plain(work.key)} if work.key else {"owner": None, "key": None}
     return {"id": work.id, **keyed}
 
@@ -52,12 +51,18 @@ def identity_rows_of_launchers(attempts: Iterable[Attempt]) -> list[Row]:
     return [{"id": each.id.job, "owner": None, "key": None} for each in attempts if each.launcher is not None]
 
 
-def job_row(job: Job) -> Row:
-    return {**_work_row(job), "record": dump_job(job)}
-
-
-def sweep_row(sweep: Sweep) -> Row:
-    return {**_work_row(sweep), "record": dump_sweep(sweep)}
+def work_row(work: Work) -> Row:
+    kind, text = dump_work(work)
+    return {
+        "id": work.id,
+        "kind": kind,
+        "owner": plain(work.owner),
+        "name": plain(work.request.name),
+        "state": work.state.value,
+        "submitted_at": work.submitted_at,
+        "finished_at": work.finished_at,
+        "record": text,
+    }
 
 
 def attempt_row(attempt: Attempt) -> Row:
@@ -227,17 +232,6 @@ def plain(text: str) -> str:
     """Return a text that every database takes. A text that has a NUL or is no UTF-8 becomes what JSON makes of it."""
     storable = "\0" not in text and (text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text))
     return text if storable else json.dumps(text)
-
-
-def _work_row(work: Work) -> Row:
-    return {
-        "id": work.id,
-        "owner": plain(work.owner),
-        "name": plain(work.request.name),
-        "state": work.state.value,
-        "submitted_at": work.submitted_at,
-        "finished_at": work.finished_at,
-    }
 
 
 def _outbox_row(entry: OutboxEntry) -> Row:

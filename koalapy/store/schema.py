@@ -30,7 +30,7 @@ meta = Table(
     Column("commits", BigInteger, nullable=False, server_default="0"),  # number of commits so far
 )
 
-# Jobs, sweeps and Launchers never share an id. Without its row here none of them has a record or a history.
+# Work and Launchers never share an id. Without its row here none of them has a record or a history.
 identities = Table(
     "identities",
     metadata,
@@ -41,31 +41,26 @@ identities = Table(
 )
 
 
-def _work(name: str) -> Table:
-    """Return the table of jobs or of sweeps, which have the same columns."""
-    return Table(
-        name,
-        metadata,
-        Column("id", Integer, _identity(f"{name}_identity"), primary_key=True, autoincrement=False),
-        Column("owner", Text, nullable=False),
-        Column("name", Text, nullable=False),
-        Column("state", Text, nullable=False),
-        Column("submitted_at", BigInteger, nullable=False),
-        Column("finished_at", BigInteger),
-        Column("record", Text, nullable=False),
-        Index(f"{name}_state", "state"),
-        Index(f"{name}_finished", "finished_at"),
-    )
-
-
 def _identity(name: str) -> ForeignKey:
     return ForeignKey("identities.id", ondelete="CASCADE", name=name)
 
 
-jobs = _work("jobs")
-sweeps = _work("sweeps")
+work = Table(
+    "work",
+    metadata,
+    Column("id", Integer, _identity("work_identity"), primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),  # job, sweep, flow or sent-job
+    Column("owner", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("submitted_at", BigInteger, nullable=False),
+    Column("finished_at", BigInteger),
+    Column("record", Text, nullable=False),
+    Index("work_state", "state"),
+    Index("work_finished", "finished_at"),
+)
 
-# A pending cancel outlives its job, and so does a command of the outbox: neither refers to the table of jobs.
+# A pending cancel outlives its job, and so does a command of the outbox: neither refers to the table of work.
 attempts = Table(
     "attempts",
     metadata,
@@ -115,7 +110,7 @@ results = Table(
     "results",
     metadata,
     Column("sequence", _Count, primary_key=True),
-    Column("sweep", Integer, ForeignKey("sweeps.id", ondelete="CASCADE", name="results_sweep"), nullable=False),
+    Column("sweep", Integer, ForeignKey("work.id", ondelete="CASCADE", name="results_sweep"), nullable=False),
     Column("cluster", Text, nullable=False),
     Column("job", Integer, nullable=False),
     Column("component", Integer, nullable=False),

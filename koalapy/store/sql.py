@@ -34,17 +34,19 @@ from koalapy.model.lease import Lease, LeaseId, Origin, SeenRequest
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.pilot import Pilot
+from koalapy.model.sent import SentJob
 from koalapy.model.states import JobState, LeaseState
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
 from koalapy.model.unreadable import Unreadable
 from koalapy.model.usage import BatchSpan, DayUsage, Usage, accounted, by_days
+from koalapy.model.work import Flow, Work
 from koalapy.store import records, rows, schema
 from koalapy.store.backend import Backend
 from koalapy.store.contract import MaintenanceRun, StoreError
 from koalapy.store.identity import WriterFence, open_identity
 from koalapy.store.rows import Row
-from koalapy.store.unreadable import UnreadableRecords, attempt_of, job_of, key_of, lease_of, pilot_of, sweep_of
+from koalapy.store.unreadable import UnreadableRecords, attempt_of, key_of, lease_of, pilot_of, work_of
 from koalapy.store.validation import refuse_invalid
 
 _AT_ONCE = 1000  # databases limit the parameters of a statement
@@ -85,11 +87,9 @@ class SqlStore:
 
     def load(self) -> Snapshot:
         with self._transaction() as connection:
-            unfinished = dict(self._read_jobs(connection, _unfinished(_JOBS, schema.jobs), checked=True))
-            sweeps = dict(self._read_sweeps(connection, _unfinished(_SWEEPS, schema.sweeps), checked=True))
-            found = [job for job in unfinished.values() if job is not None]
-            held = unfinished.keys() - {job.id for job in found}
-            held |= {identity for identity, sweep in sweeps.items() if sweep is None}
+            unfinished = dict(self._read_work(connection, _UNFINISHED, checked=True))
+            found = [work for work in unfinished.values() if work is not None]
+            held = unfinished.keys() - {work.id for work in found}
             pending_cancels = self._pending_cancels(connection)
             pilots = dict(self._live_launchers(connection))
             unreadable_launchers = {number for number, each in pilots.items() if each is None or each.owner.id in held}
@@ -97,8 +97,10 @@ class SqlStore:
             return Snapshot(
                 instance=self.instance,
                 counters=_counters(connection),
-                jobs=tuple(job for job in found if job.id not in held),
-                sweeps=tuple(sweep for sweep in sweeps.values() if sweep is not None),
+                jobs=tuple(each for each in found if isinstance(each, Job)),
+                sweeps=tuple(each for each in found if isinstance(each, Sweep)),
+                flows=tuple(each for each in found if isinstance(each, Flow)),
+                sent_jobs=tuple(each for each in found if isinstance(each, SentJob)),
                 pending_cancels=tuple(each for each in pending_cancels if each.owner.id not in held),
                 jobless=tuple(each.id for each in pending_cancels if each.id.job not in known),
                 launchers=tuple(each for number, each in pilots.items() if each and number not in unreadable_launchers),
@@ -178,36 +180,38 @@ class SqlStore:
             self._fence.check(connection)
 
     def jobs(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Job]:
-        with self._transaction() as connection:
-            return self._jobs(connection, states, ids)
+        return [each for each in self._all(_JOBS, states, ids) if isinstance(each, Job)]
 
     def sweeps(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Sweep]:
-        with self._transaction() as connection:
-            return self._sweeps(connection, states, ids)
+        return [each for each in self._all(_SWEEPS, states, ids) if isinstance(each, Sweep)]
 
     def all_work(self, states: Collection[JobState] | None = None, ids: Sequence[JobId] | None = None) -> list[Work]:
+        return self._all(_WORK, states, ids)
+
+    def _all(self, query: Select[Any], states: Collection[JobState] | None, ids: Sequence[JobId] | None) -> list[Work]:
+        """Return the work of these states and ids, in order."""
+        if states is not None:
+            query = query.where(_OF_WORK.state.in_([state.value for state in states]))
+        chunks = [query] if ids is None else [query.where(_OF_WORK.id.in_(each)) for each in _chunks(sorted(set(ids)))]
         with self._transaction() as connection:
-            found: list[Work] = [*self._jobs(connection, states, ids), *self._sweeps(connection, states, ids)]
-        return sorted(found, key=lambda each: each.id)
+            read = [each for chunk in chunks for _, each in self._read_work(connection, chunk)]
+        return [each for each in read if each is not None]
 
     def prunable(self, before: Instant, most: int, after: JobId, records: bool) -> list[Work]:
         """Search by indices of what was final by then, so the number of jobs that are kept costs nothing."""
-
-        def old(query: Select[Any], table: Table) -> Select[Any]:
-            ended = table.alias("ended")
-            final = select(ended.c.id).where(ended.c.finished_at <= before, ended.c.id > after)
-            query = query.where(table.c.id.in_(final), table.c.state.in_(_FINAL)).limit(most)
-            return query if records else query.where(~_is_pruned(table.c.id))
-
-        without_launchers = old(_SWEEPS, schema.sweeps).where(~_has_launchers(schema.sweeps.c.id))
+        ended = schema.work.alias("ended")
+        final = select(ended.c.id).where(ended.c.finished_at <= before, ended.c.id > after)
+        query = _WORK.where(_OF_WORK.id.in_(final), _OF_WORK.state.in_(_FINAL), ~_has_launchers(_OF_WORK.id)).limit(
+            most
+        )
+        if not records:
+            query = query.where(~_is_pruned(_OF_WORK.id))
         with self._transaction() as connection:
-            jobs = [job for _, job in self._read_jobs(connection, old(_JOBS, schema.jobs))]
-            sweeps = [sweep for _, sweep in self._read_sweeps(connection, without_launchers)]
-        return sorted((each for each in (*jobs, *sweeps) if each is not None), key=lambda each: each.id)[:most]
+            return [each for _, each in self._read_work(connection, query) if each is not None]
 
     def prunable_launchers(self, before: Instant, most: int, after: JobId, records: bool) -> list[Attempt]:
         attempts, old = schema.attempts.c, schema.attempts.alias("old")
-        sweep, ended = schema.sweeps.alias("sweep"), schema.sweeps.alias("ended")
+        sweep, ended = schema.work.alias("sweep"), schema.work.alias("ended")
         sweeps = select(ended.c.id).where(ended.c.finished_at <= before)
         theirs = select(old.c.job).where(
             old.c.owner_kind == OwnerKind.SWEEP.value, old.c.owner.in_(sweeps), old.c.job > after
@@ -344,39 +348,21 @@ class SqlStore:
             engine.dispose()
             self._backend.close()
 
-    def _jobs(
-        self, connection: Connection, states: Collection[JobState] | None, ids: Sequence[JobId] | None
-    ) -> list[Job]:
-        queries = _chosen(_JOBS, schema.jobs, states, ids)
-        return [job for query in queries for _, job in self._read_jobs(connection, query) if job is not None]
-
-    def _sweeps(
-        self, connection: Connection, states: Collection[JobState] | None, ids: Sequence[JobId] | None
-    ) -> list[Sweep]:
-        queries = _chosen(_SWEEPS, schema.sweeps, states, ids)
-        return [sweep for query in queries for _, sweep in self._read_sweeps(connection, query) if sweep is not None]
-
-    def _read_jobs(
+    def _read_work(
         self, connection: Connection, query: Select[Any], checked: bool = False
-    ) -> Iterator[tuple[JobId, Job | None]]:
-        """Yield each job with its present attempts; None for one that is set aside, or has an attempt that is."""
-        of_jobs = schema.attempts.c.job.in_(query.with_only_columns(schema.jobs.c.id))
+    ) -> Iterator[tuple[JobId, Work | None]]:
+        """Yield all work, jobs with their present attempts; None for what is set aside, or has such an attempt."""
+        of_jobs = schema.attempts.c.job.in_(query.with_only_columns(_OF_WORK.id))
         attempts: dict[int, list[Attempt | None]] = {}
         for row in connection.execute(_ATTEMPTS.where(of_jobs, schema.attempts.c.superseded == 0)):
             attempts.setdefault(row.job, []).append(self._attempt(row, checked))
-        for row in connection.execute(query):
-            job = self._unreadable.read("job", row.id, row.id, partial(job_of, row.id, row.state, row.record, checked))
-            readable = [each for each in attempts.get(row.id, ()) if each is not None]
-            whole = job is not None and len(readable) == len(attempts.get(row.id, ()))
-            yield JobId(row.id), with_attempts(job, readable) if job is not None and whole else None
-
-    def _read_sweeps(
-        self, connection: Connection, query: Select[Any], checked: bool = False
-    ) -> Iterator[tuple[JobId, Sweep | None]]:
-        """Yield each sweep; None for one that is set aside."""
-        for row in connection.execute(query):
-            load = partial(sweep_of, row.id, row.state, row.record, checked)
-            yield JobId(row.id), self._unreadable.read("sweep", row.id, row.id, load)
+        for number, kind, state, text in connection.execute(query):
+            load = partial(work_of, number, kind, state, text, checked)
+            work = self._unreadable.read("sweep" if kind == "sweep" else "job", number, number, load)
+            if isinstance(work, Job) and (present := attempts.get(work.id)):
+                readable = [each for each in present if each is not None]
+                work = with_attempts(work, readable) if len(readable) == len(present) else None
+            yield JobId(number), work
 
     def _attempt(self, row: Any, checked: bool = False) -> Attempt | None:
         key = f"{row.job}.{row.component}.{row.number}"
@@ -479,8 +465,7 @@ class _Writes:
     """The statements of a commit, built once."""
 
     def __init__(self, backend: Backend) -> None:
-        self._put_job = _put(backend, schema.jobs)
-        self._put_sweep = _put(backend, schema.sweeps)
+        self._put_work = _put(backend, schema.work)
         self._note_identity = backend.insert(schema.identities).on_conflict_do_nothing(
             index_elements=[schema.identities.c.id]
         )
@@ -503,9 +488,7 @@ class _Writes:
         Raises StoreConflict before any has run.
         """
         new, as_before = set(change.new), set(change.as_before)
-        jobs = {job.id: job for job in change.jobs if job.id not in as_before}.values()
-        sweeps = {sweep.id: sweep for sweep in change.sweeps}.values()
-        work: list[Work] = [*jobs, *sweeps]
+        work = {(type(each), each.id): each for each in change.work if each.id not in as_before}.values()
         attempts = {attempt.id: attempt for attempt in change.attempts}.values()
         pilots = {pilot.id: pilot for pilot in change.pilots}.values()
         neighbours = {neighbour.name: neighbour for neighbour in change.neighbours}.values()
@@ -514,8 +497,7 @@ class _Writes:
             (_NEW_IDENTITY, [rows.identity_row(each) for each in work if each.id in new]),
             (self._note_identity, [rows.identity_row(each) for each in work if each.id not in new]),
             (self._note_identity, rows.identity_rows_of_launchers(attempts)),
-            (self._put_job, [rows.job_row(job) for job in jobs]),
-            (self._put_sweep, [rows.sweep_row(sweep) for sweep in sweeps]),
+            (self._put_work, [rows.work_row(each) for each in work]),
             (self._put_attempt, [rows.attempt_row(each) for each in attempts if not each.is_obsolete]),
             (self._put_counter, rows.counter_rows(change.counters)),
             (_SEND, rows.outbox_rows(change.sent)),
@@ -562,20 +544,6 @@ def _marked(row: Row) -> Row:
     return {f"of_{name}": value for name, value in row.items()}
 
 
-def _chosen(
-    query: Select[Any], table: Table, states: Collection[JobState] | None, ids: Sequence[JobId] | None
-) -> list[Select[Any]]:
-    """Return queries for the rows of these states and ids, in order."""
-    if states is not None:
-        query = query.where(table.c.state.in_([state.value for state in states]))
-    return [query] if ids is None else [query.where(table.c.id.in_(chunk)) for chunk in _chunks(sorted(set(ids)))]
-
-
-def _unfinished(query: Select[Any], table: Table) -> Select[Any]:
-    """Select what is not final, also in an unknown state."""
-    return query.where(table.c.state.not_in(_FINAL))
-
-
 def _launchers_of(sweeps: Collection[JobId]) -> Select[Any]:
     """Select the numbers of the sweeps' Launchers."""
     attempts = schema.attempts.c
@@ -599,11 +567,11 @@ def _chunks(values: list[T]) -> list[list[T]]:
     return [values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE)]
 
 
-_JOBS: Select[Any] = select(schema.jobs.c.id, schema.jobs.c.state, schema.jobs.c.record).order_by(schema.jobs.c.id)
-_SWEEPS: Select[Any] = select(schema.sweeps.c.id, schema.sweeps.c.state, schema.sweeps.c.record).order_by(
-    schema.sweeps.c.id
-)
 _FINAL = [state.value for state in JobState if state.final]
+_OF_WORK = schema.work.c
+_WORK: Select[Any] = select(_OF_WORK.id, _OF_WORK.kind, _OF_WORK.state, _OF_WORK.record).order_by(_OF_WORK.id)
+_JOBS, _SWEEPS = _WORK.where(_OF_WORK.kind == "job"), _WORK.where(_OF_WORK.kind == "sweep")
+_UNFINISHED = _WORK.where(_OF_WORK.state.not_in(_FINAL))  # also in an unknown state
 _IDENTITIES = schema.identities.c
 _ID_OF_KEY = select(_IDENTITIES.id).where(
     _IDENTITIES.owner == bindparam("of_owner"), _IDENTITIES.key == bindparam("of_key")

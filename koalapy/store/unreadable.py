@@ -5,7 +5,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Column, Connection, Integer, RowMapping, Table, and_, delete, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Integer,
+    RowMapping,
+    Table,
+    and_,
+    delete,
+    select,
+    true,
+    update,
+)
 
 from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change
@@ -15,15 +27,18 @@ from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.lease import Lease
 from koalapy.model.pilot import Pilot
+from koalapy.model.sent import SentJob
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sweep import Sweep
 from koalapy.model.unreadable import Unreadable
+from koalapy.model.work import Flow, Work
 from koalapy.store import records, rows, schema
 from koalapy.store.contract import RecordInvalid, RecordUnreadable
 from koalapy.store.validation import refuse_invalid
 
 T = TypeVar("T")
 _LONGEST_WHY = 300
+_OF_CHANGE: Mapping[type, str] = {Job: "jobs", Sweep: "sweeps", Flow: "flows", SentJob: "sent_jobs"}
 
 
 class UnreadableRecords:
@@ -61,38 +76,23 @@ class UnreadableRecords:
         )
 
 
-def job_of(row_id: int, state: str, text: str, checked: bool = False) -> Job:
-    """Return the job of a row. `checked`: also check the bounds of a commit.
+def work_of(row_id: int, kind: str, state: str, text: str, checked: bool = False) -> Work:
+    """Return the work of a row. `checked`: also check the bounds of a commit.
 
     Raises RecordUnreadable, and RecordInvalid if `checked`.
     """
-    job = records.load_job(text)
-    _refuse_other_row("Job", job, row_id, state)
-    if job.attempts:
-        raise RecordUnreadable("Job", "it has attempts, which have records of their own")
-    if checked:
-        refuse_invalid(Change(jobs=(job,)))
-    return job
-
-
-def sweep_of(row_id: int, state: str, text: str, checked: bool = False) -> Sweep:
-    """Return the sweep of a row. `checked`: also check the bounds of a commit.
-
-    Raises RecordUnreadable, and RecordInvalid if `checked`.
-    """
-    sweep = records.load_sweep(text)
-    _refuse_other_row("Sweep", sweep, row_id, state)
-    if checked:
-        refuse_invalid(Change(sweeps=(sweep,)))
-    return sweep
-
-
-def _refuse_other_row(kind: str, work: Work, row_id: int, state: str) -> None:
-    """Raises RecordUnreadable if the record does not agree with its row."""
+    work = records.load_work(kind, text)
     if work.id != row_id:
-        raise RecordUnreadable(kind, f"it is of {kind.lower()} {work.id}")
+        raise RecordUnreadable(kind, f"it is of {kind} {work.id}")
     if work.state != state:
         raise RecordUnreadable(kind, f"it is {work.state}, and its row is {state}")
+    if isinstance(work, Job) and work.attempts:
+        raise RecordUnreadable(kind, "it has attempts, which have records of their own")
+    if checked:
+        change = Change()
+        setattr(change, _OF_CHANGE[type(work)], (work,))
+        refuse_invalid(change)
+    return work
 
 
 def attempt_of(row: Mapping[str, Any], checked: bool = False) -> Attempt:
@@ -134,14 +134,17 @@ def pilot_of(row_id: int, text: str) -> Pilot:
 
 
 class _Kind(NamedTuple):
+    """The records of one kind of name. `among`: which rows of the table they are."""
+
     table: Table
     text: "Column[Any]"
     keys: tuple["Column[Any]", ...]
+    among: ColumnElement[bool] = true()
 
 
 KINDS = {
-    "job": _Kind(schema.jobs, schema.jobs.c.record, (schema.jobs.c.id,)),
-    "sweep": _Kind(schema.sweeps, schema.sweeps.c.record, (schema.sweeps.c.id,)),
+    "job": _Kind(schema.work, schema.work.c.record, (schema.work.c.id,), schema.work.c.kind != "sweep"),
+    "sweep": _Kind(schema.work, schema.work.c.record, (schema.work.c.id,), schema.work.c.kind == "sweep"),
     "attempt": _Kind(
         schema.attempts,
         schema.attempts.c.record,
@@ -161,7 +164,7 @@ def survey(connection: Connection) -> list[Unreadable]:
     """Read all records, those of final jobs too. Returns those that cannot be read."""
     aside = UnreadableRecords()
     for kind, found in KINDS.items():
-        for row in connection.execute(select(found.table)).mappings():
+        for row in connection.execute(select(found.table).where(found.among)).mappings():
             aside.read(kind, key_of(kind, row), _job_in(kind, row), lambda kind=kind, row=row: _load(kind, row))  # type: ignore[misc]
     return aside.all()
 
@@ -184,10 +187,8 @@ def replace(connection: Connection, name: str, text: str) -> None:
     kind, row = name.partition("/")[0], dict(_row(connection, name))
     changed = row | {_kind(name).text.name: text}
     try:
-        if kind == "job":
-            changed = rows.job_row(records.load_job(text))
-        if kind == "sweep":
-            changed = rows.sweep_row(records.load_sweep(text))
+        if kind in ("job", "sweep"):
+            changed = rows.work_row(records.load_work(row["kind"], text))
         if kind == "attempt":
             changed = rows.attempt_row(records.load_attempt(text))
         _same(row, changed, name)
@@ -226,7 +227,7 @@ def drop(connection: Connection, name: str) -> None:
 
 
 def _refuse_needed(connection: Connection, job: int, name: str) -> None:
-    state = connection.scalar(select(schema.jobs.c.state).where(schema.jobs.c.id == job))
+    state = connection.scalar(select(schema.work.c.state).where(schema.work.c.id == job))
     if state is not None and state not in [each.value for each in JobState if each.final]:
         message = f"Job {job} is not final, and needs the record of its attempt."
         raise RequestError("attempt_needed", message, f"Correct {name}, or drop job/{job}.")
@@ -235,10 +236,8 @@ def _refuse_needed(connection: Connection, job: int, name: str) -> None:
 def _load(kind: str, row: Any) -> object:
     """Return the record of a row. Raises RecordUnreadable or RecordInvalid."""
     match kind:
-        case "job":
-            return job_of(row["id"], row["state"], row["record"], checked=True)
-        case "sweep":
-            return sweep_of(row["id"], row["state"], row["record"], checked=True)
+        case "job" | "sweep":
+            return work_of(row["id"], row["kind"], row["state"], row["record"], checked=True)
         case "attempt":
             return attempt_of(row, checked=True)
         case "pilot":
@@ -285,7 +284,7 @@ def _where(name: str) -> Any:
     ):
         raise _no_such(name)
     wanted = [int(part) if is_number else part for part, is_number in zip(parts, are_numbers, strict=True)]
-    return and_(*(column == value for column, value in zip(keys, wanted, strict=True)))
+    return and_(KINDS[kind].among, *(column == value for column, value in zip(keys, wanted, strict=True)))
 
 
 def _row(connection: Connection, name: str) -> Any:

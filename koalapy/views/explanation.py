@@ -20,13 +20,16 @@ from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
+from koalapy.model.header import Outcome
 from koalapy.model.history import History
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job, Outcome
-from koalapy.model.request import ComponentRequest, Flow
+from koalapy.model.job import Job
+from koalapy.model.request import ComponentRequest
+from koalapy.model.sent import SentJob
 from koalapy.model.states import AttemptState, Ending, JobState
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Duration, Instant, format_duration, format_instant
+from koalapy.model.work import Flow, Work
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.scavenging.launchers import owner_of
 from koalapy.views.checking import lacks_of
@@ -101,9 +104,11 @@ def explain(engine: Engine, now: Instant, work: Work, placement: PlacementPolicy
             launchers=tuple(engine.core.launchers.of(owner_of(work.id))),
             not_borrowed=why_sweep_borrows_no_more(engine, now, work) if work.state is JobState.RUNNING else {},
         )
+    if isinstance(work, Flow):
+        return Explanation(work, clusters, troubles)
+    if isinstance(work, SentJob):
+        return Explanation(work, clusters, troubles, connected=work.site in engine.core.neighbours.connected)
     job = work
-    if job.request.site is not None:
-        return Explanation(job, clusters, troubles, connected=job.request.site in engine.core.neighbours.connected)
     if job.state is JobState.CLAIMING:
         waits = [each for each in job.present if each.state is AttemptState.AT_BARRIER]
         return Explanation(
@@ -175,15 +180,17 @@ def summary(found: Explanation) -> str:
     work = found.work
     if (summarise := _OF_BOTH.get(work.state)) is not None:
         return summarise(found)
-    if isinstance(work, Sweep):
-        return _sweep_summary(found, work)
-    if work.flow is not None:
-        return _flow_summary(work, work.flow)
-    if work.request.site is not None:
-        return _sent_summary(work, work.request.site, found.connected)
-    expires = expires_at(work)
-    bound = f" It fails if it has not started by {format_instant(expires)}." if expires is not None else ""
-    return _OF_JOBS[work.state](found, work) + bound
+    match work:
+        case Sweep():
+            return _sweep_summary(found, work)
+        case Flow():
+            return _flow_summary(work)
+        case SentJob():
+            return _sent_summary(work, found.connected)
+        case Job():
+            expires = expires_at(work)
+            bound = f" It fails if it has not started by {format_instant(expires)}." if expires is not None else ""
+            return _OF_JOBS[work.state](found, work) + bound
 
 
 def _excluded_clusters(now: Instant, job: Job) -> list[Misfit]:
@@ -239,16 +246,17 @@ _GIVES_BACK = {
 }
 
 
-def _flow_summary(job: Job, flow: Flow) -> str:
+def _flow_summary(flow: Flow) -> str:
     ended = flow.failed + flow.cancelled
     more = f", and {ended} have failed or were cancelled" if ended else ""
-    stops = " It is stopping: the rest is cancelled." if job.state is JobState.STOPPING else ""
-    why = f" {job.reason.message}" if job.reason else ""
+    stops = " It is stopping: the rest is cancelled." if flow.state is JobState.STOPPING else ""
+    why = f" {flow.reason.message}" if flow.reason else ""
     return f"{flow.done} of its {counted_as(flow.count, 'job')} are done{more}.{stops}{why}"
 
 
-def _sent_summary(job: Job, site: str, connected: bool) -> str:
+def _sent_summary(job: SentJob, connected: bool) -> str:
     """Return how a job is that another site runs, and whether there is a session with that site."""
+    site = job.site
     down = "" if connected else f" There is no connection with {site} now; `koala sites` shows why."
     if job.sent is None:
         waits = "and is about to be sent" if connected else "and is sent once there is a connection"

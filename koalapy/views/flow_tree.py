@@ -8,8 +8,8 @@ from typing import cast
 from koalapy.answers.jobs import TreeAnswer, TreeJob
 from koalapy.answers.sweeps import JobStateName
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job
-from koalapy.model.sweep import Work
+from koalapy.model.sent import SentJob
+from koalapy.model.work import Work
 from koalapy.views.jobs import sent
 
 _MOST_NAMED = 3
@@ -44,7 +44,7 @@ def _tree_job(work: Work, level: int, names: Mapping[JobId, str]) -> TreeJob:
         "others": len(others),
         "other_names": others[:_MOST_NAMED],
         "site": work.request.site,
-        "sent": sent(work.sent) if isinstance(work, Job) and work.sent else None,
+        "sent": sent(work.sent) if isinstance(work, SentJob) and work.sent else None,
         "reason": str(work.reason) if work.reason else None,
     }
 

@@ -13,11 +13,11 @@ from koalapy.answers.jobs import (
     JobsAnswer,
     KeptOutput,
     Refusal,
-    SentJob,
     SweepParameter,
     Transfer,
 )
 from koalapy.answers.jobs import Job as DescribedJob
+from koalapy.answers.jobs import SentJob as DescribedSentJob
 from koalapy.answers.sweeps import JobStateName
 from koalapy.coallocation.changeable import Changed
 from koalapy.languages.mapping import job_mapping
@@ -25,11 +25,12 @@ from koalapy.model.history import History
 from koalapy.model.identity import JobId
 from koalapy.model.job import NOT_PLACED, Job
 from koalapy.model.parameters import Source
-from koalapy.model.request import Flow, Request
-from koalapy.model.sent import Sent
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.request import Request
+from koalapy.model.sent import Sent, SentJob
+from koalapy.model.sweep import Sweep
 from koalapy.model.textfile.words import valid_text
 from koalapy.model.units import SECOND, format_instant
+from koalapy.model.work import Flow, Work
 from koalapy.views.fields import optional_instant, reason
 from koalapy.views.history import event
 from koalapy.views.matching import choice
@@ -68,7 +69,7 @@ def changed(found: Changed) -> ChangedAnswer:
 
 
 def job(work: Work, transfers: Iterable[Transfer] = ()) -> DescribedJob:
-    """Describe a job or a sweep. `transfers`: its transfers that are under way."""
+    """Describe work of any kind. `transfers`: its transfers that are under way."""
     described: DescribedJob = {
         "id": work.id,
         "name": work.request.name,
@@ -98,29 +99,32 @@ def job(work: Work, transfers: Iterable[Transfer] = ()) -> DescribedJob:
         "choice": None,
         "suspended_for": None,
     }
-    if isinstance(work, Sweep):
-        described["sweep"] = progress(work)
-        return described
-    described["type"] = _type(work)
+    match work:
+        case Sweep():
+            described["sweep"] = progress(work)
+        case Flow():
+            described["type"] = "flow"
+            described["flow"] = flow(work)
+        case SentJob():
+            described["type"] = "sent"
+            described["sent"] = sent(work.sent) if work.sent else None
+        case Job():
+            _describe_job(described, work)
+    return described
+
+
+def _describe_job(described: DescribedJob, work: Job) -> None:
+    """Add what only a job has."""
+    pilot = work.request.pilot is not None
+    described["type"] = "pilot" if pilot else cast(JobType, str(work.request.type))
     described["submission_failures"] = work.submission_failures
     described["completion_failures"] = work.completion_failures
     described["held_processor_seconds"] = round(work.held_processor_us / SECOND, 6)
     described["kept_output"] = cast(KeptOutput, str(work.kept_output))
-    described["components"] = [component(work, index) for index in component_indices(work)]
-    described["flow"] = flow(work.flow) if work.flow else None
-    described["sent"] = sent(work.sent) if work.sent else None
+    described["components"] = [component(work, index) for index in range(len(work.request.components))]
     described["choices"] = [choice(each) for each in work.choices]
     described["choice"] = work.choice if work.choices else None
     described["suspended_for"] = work.suspended_for
-    return described
-
-
-def _type(job: Job) -> JobType:
-    if job.request.pilot is not None:
-        return "pilot"
-    if job.request.site is not None:
-        return "sent"
-    return "flow" if job.flow else cast(JobType, str(job.request.type))
 
 
 def flow(progress: Flow) -> FlowProgress:
@@ -133,7 +137,7 @@ def flow(progress: Flow) -> FlowProgress:
     }
 
 
-def sent(found: Sent) -> SentJob:
+def sent(found: Sent) -> DescribedSentJob:
     """Describe what another site has reported of a job that it runs."""
     return {
         "job": found.job or None,
@@ -141,11 +145,6 @@ def sent(found: Sent) -> SentJob:
         "jobs": found.count,
         "done": found.done,
     }
-
-
-def component_indices(job: Job) -> range:
-    """Return the numbers of a job's components; a job that another site runs has none here, nor has a flow."""
-    return range(0 if job.request.site is not None else len(job.request.components))
 
 
 def component_state(job: Job, index: int) -> ComponentStateName:

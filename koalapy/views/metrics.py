@@ -1,15 +1,14 @@
 """Numbers for monitoring: commits since koalad's start, and the jobs and sweeps that are not final."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from koalapy.model.change import Change
 from koalapy.model.history import HistoryKind
-from koalapy.model.job import Job
 from koalapy.model.pilot import job_of_pilot
+from koalapy.model.records import Records
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Duration, Instant
 
 
@@ -36,17 +35,15 @@ class Load:
     longest_wait: Duration
 
 
-def load_of(jobs: Iterable[Job], sweeps: Iterable[Sweep], now: Instant) -> Load:
-    """Count the jobs and sweeps that are not final."""
+def load_of(records: Records, now: Instant) -> Load:
+    """Count the jobs and sweeps that are not final. Of a flow, its jobs count."""
     states: Counter[JobState] = Counter()
     longest = 0
-    for job in jobs:
-        if job.flow is not None:
-            continue  # its jobs count
+    for job in (*records.jobs.values(), *records.sent_jobs.values()):
         states[job.state] += 1
         if job.state.queued:
             longest = max(longest, now - (job.waiting_since or job.submitted_at))
-    return Load(dict(states), dict(Counter(sweep.state for sweep in sweeps)), Duration(longest))
+    return Load(dict(states), dict(Counter(sweep.state for sweep in records.sweeps.values())), Duration(longest))
 
 
 class Counting:
@@ -63,12 +60,9 @@ class Counting:
     def committed(self, change: Change) -> None:
         """Add a commit."""
         self._commits += 1
-        for job in change.jobs:
-            if job.state.final and job.flow is None:
-                self._jobs[job.state.value] += 1
-        for sweep in change.sweeps:
-            if sweep.state.final:
-                self._jobs[sweep.state.value] += 1
+        for work in (*change.jobs, *change.sweeps, *change.sent_jobs):
+            if work.state.final:
+                self._jobs[work.state.value] += 1
         for line in change.history:
             if line.kind == HistoryKind.JOB_PREEMPTS:
                 self._vacated += len(line.details["jobs"])

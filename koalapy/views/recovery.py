@@ -13,7 +13,6 @@ from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId
 from koalapy.model.job import Job
 from koalapy.model.states import AttemptState, JobState
-from koalapy.model.sweep import Work
 from koalapy.model.units import Instant, format_instant
 
 Line = answers.RecoveryLine
@@ -36,8 +35,7 @@ class Recovery:
         self._submitted = set(_attempts(self._outbox.values(), SubmitAttempt))
         self._cancelled = set(_attempts(self._outbox.values(), CancelAttempt))
         self._collected = {each.job for each in self._outbox.values() if isinstance(each, CollectOutput)}
-        work: list[Work] = [*snapshot.jobs, *snapshot.sweeps]
-        counts = Counter(each.state for each in work)
+        counts = Counter(each.state for each in snapshot.work)
         jobs = {str(state): counts[state] for state in JobState if not state.final}
         self.recovered: answers.Recovery = {
             "at": format_instant(now),

@@ -26,7 +26,7 @@ from koalapy.model.identity import AttemptId, Tag, tag_of
 from koalapy.model.job import Job
 from koalapy.model.states import JobState, WrapperPhase
 from koalapy.model.units import SECOND, Duration, Instant
-from koalapy.store.records import dump_job, load_job
+from koalapy.store.records import dump_work, load_work
 from koalapy.store.sql import SqlStore
 from koalapy.store.sqlite import SqliteFile
 
@@ -40,7 +40,8 @@ def waiting_jobs(count: int, components: int | None = None) -> tuple[Job, ...]:
     """Make waiting jobs as the engine does. None shares a value with another, as after a restart."""
     dice, engine = Random(1), engine_of(settings())
     made = engine.handle(START, [submitted(dice, number, components) for number in range(count)]).jobs
-    return tuple(load_job(dump_job(job)) for job in made)
+    again = [load_work(*dump_work(job)) for job in made]
+    return tuple(job for job in again if isinstance(job, Job))
 
 
 def submitted(dice: Random, number: int, components: int | None = None) -> WorkSubmitted:

@@ -164,7 +164,7 @@ def measured(clusters: Clusters) -> Delivery:
 def held(path: Path) -> tuple[int, int]:
     """Count the jobs, sweeps and Launchers of the store, and the results of parameters: each batch is of a range."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-        (jobs,) = connection.execute("SELECT count(*) FROM jobs").fetchone()
+        (jobs,) = connection.execute("SELECT count(*) FROM work").fetchone()
         (results,) = connection.execute("SELECT coalesce(sum(highest - lowest + 1), 0) FROM results").fetchone()
     return jobs, results
 

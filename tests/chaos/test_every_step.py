@@ -20,6 +20,7 @@ from koalapy.model.request import FlowJob, Request, RetryOn
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, SECOND, Duration
+from koalapy.model.work import Flow
 from koalapy.world.behaviour import MISSING
 from koalapy.world.koalad.host import NoKoaladObserver
 from koalapy.world.processes import CrashPoint
@@ -102,9 +103,8 @@ def play_scenario(disturb: Callable[[World], None]) -> tuple[World, dict[str, En
     user = Fickle(world)
     user.play()
     jobs = {name: user.job(name) for name in REFERENCE}
-    if (whole := jobs["flow"]) is not None and whole.flow is not None:
-        members = map(JobId, whole.flow.jobs_of(whole.id))
-        jobs |= {f"flow {place}": world.koalad.store.job(each) for place, each in enumerate(members)}
+    if isinstance(whole := jobs["flow"], Flow):
+        jobs |= {f"flow {place}": world.koalad.store.job(each) for place, each in enumerate(whole.jobs)}
     return world, {name: end_of(world, job) for name, job in jobs.items() if job is not None}
 
 

@@ -69,7 +69,7 @@ from koalapy.coallocation import (
     stop,
     user_requests,
 )
-from koalapy.coallocation.flows import prerequisites
+from koalapy.coallocation.flows import ends, prerequisites
 from koalapy.core import wait_queue
 from koalapy.core.core import Core
 from koalapy.core.due import PASS, SUSPENDED
@@ -90,8 +90,8 @@ from koalapy.model import records as model_records
 from koalapy.model.attempt import Attempt
 from koalapy.model.commands import CollectOutput, LeaveCluster
 from koalapy.model.events import ClusterLeft, ClusterMeasured, LeaseEnded
+from koalapy.model.header import Outcome
 from koalapy.model.intervals import Intervals
-from koalapy.model.job import Outcome
 from koalapy.model.lease import BorrowedLease, lease_of_cluster
 from koalapy.model.matching import Verdict
 from koalapy.model.parameters import ResultBatch
@@ -569,7 +569,7 @@ def _every_reported_result_is_recorded() -> Any:
             return (), 0
         numbers = Intervals.numbers(each.number for each in event.results)
         out, returned = parameters.without(sweep.out, numbers), parameters.without(sweep.returned, numbers)
-        core.records.change_sweep(sweep, done=sweep.done | numbers, out=out, returned=returned)
+        core.records.change_work(sweep, done=sweep.done | numbers, out=out, returned=returned)
         core.records.result(ResultBatch(sweep.id, event.cluster, event.attempt, tuple(event.results)))
         return tuple(event.results), 0
 
@@ -627,10 +627,24 @@ def _a_held_sweep_skips_its_table() -> Any:
             real(core, now, sweep, outcome, reason)
             return
         sweep.state = JobState.HELD
-        core.records.change_sweep(sweep)
+        core.records.change_work(sweep)
         core.records.note(now, sweep.id, "work_held")
 
     return patch.object(user_requests, "stop_sweep", stop_sweep)
+
+
+def _a_cancelled_flow_waits_again() -> Any:
+    """It takes a turn like a job of it, though a flow never waits."""
+    real = ends.stop_flow
+
+    def stop_flow(core: Any, now: Any, flow: Any, *how: Any) -> None:
+        real(core, now, flow, *how)
+        if not flow.state.final:
+            flow.state = JobState.WAITING
+            core.records.change_work(flow)
+            core.records.note(now, flow.id, "prerequisites_done")
+
+    return patch.object(user_requests, "stop_flow", stop_flow)
 
 
 # ---- pruning
@@ -1302,6 +1316,7 @@ MUTANTS = (
     ),
     Mutant("one prerequisite is enough", _one_prerequisite_is_enough, (P.AFTER,), HARDLY_ANY, FLOWS),
     Mutant("a failure is not passed on", _a_failure_is_not_passed_on, (P.AFTER,), HARDLY_ANY, FLOWS),
+    Mutant("a cancelled flow waits again", _a_cancelled_flow_waits_again, (P.ENDS,), HARDLY_ANY, FLOWS | {"cancel": 4}),
     Mutant(
         "a try in doubt is made again",
         _a_try_in_doubt_is_made_again,

@@ -30,10 +30,11 @@ from koalapy.model.commands import (
 )
 from koalapy.model.ended_lease import Charged, EndedLease, LeaseDay, charges
 from koalapy.model.errors import Reason
+from koalapy.model.header import Outcome
 from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import FIRST_LAUNCHER, INSTANCE_LENGTH, AttemptId, JobId, is_tag, tag_of
 from koalapy.model.intervals import Intervals
-from koalapy.model.job import Counters, Job, Outcome
+from koalapy.model.job import Counters, Job
 from koalapy.model.learned import Check, Hour, Learned, Past
 from koalapy.model.lease import Asked, BorrowedLease, LentLease, Origin, Refusal, SeenRequest, Wanted
 from koalapy.model.neighbour import Neighbour, Relation
@@ -41,14 +42,16 @@ from koalapy.model.notification import JobKind, Notification, NotificationId, No
 from koalapy.model.parameters import Axis, ParameterResult, ResultBatch, Source, Space
 from koalapy.model.pilot import Pilot
 from koalapy.model.request import ComponentRequest, PilotOptions, Request
+from koalapy.model.sent import Sent, SentJob
 from koalapy.model.states import AttemptState, Ending, JobState, LeaseState, PilotState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import DAY, HOUR, Instant
 from koalapy.model.usage import BatchSpan, By, DayUsage, Kind, Sum, Usage, accounted, sums
+from koalapy.model.work import Flow
 from koalapy.store.contract import MaintenanceRun, RecordInvalid, Store, StoreConflict, StoreError, StoreLocked
 from koalapy.store.memory import MemoryStore
 from koalapy.store.open import open_store
-from koalapy.store.records import dump_sweep
+from koalapy.store.records import dump_work
 
 Opener = Callable[[], Store]
 NOT_TAKEN = Reason("webhook_failed", "transient", "It answered with HTTP 503.", "")
@@ -113,6 +116,20 @@ def a_job(number: int, state: JobState = JobState.WAITING, **fields: Any) -> Job
         position=number,
         submitted_at=Instant(1_900_000_000_000_000 + number),
         **fields,
+    )
+
+
+def a_flow(number: int, **fields: Any) -> Flow:
+    request = Request(name="whole", components=())
+    of = {"request": request, "state": JobState.RUNNING, "position": number, "submitted_at": Instant(5), "count": 2}
+    return Flow(id=JobId(number), owner="mona", **(of | fields))  # type: ignore[arg-type]
+
+
+def a_sent_job(number: int, **fields: Any) -> SentJob:
+    job = a_job(number, JobState.CLAIMING)
+    request = replace(job.request, site="lyon")
+    return SentJob(
+        id=job.id, owner=job.owner, request=request, state=job.state, position=number, submitted_at=Instant(6), **fields
     )
 
 
@@ -833,7 +850,7 @@ def test_a_pilot_is_kept_without_a_job_and_loaded_until_it_is_let_go(opener: Ope
 
 def test_a_million_parameters_are_a_small_record(store: Store) -> None:
     store.commit(Change(sweeps=(a_sweep(1),)))
-    assert len(dump_sweep(a_sweep(1))) < 2500
+    assert len(dump_work(a_sweep(1))[1]) < 2500
 
 
 def test_jobs_and_sweeps_are_listed_apart_and_together(store: Store) -> None:
@@ -846,6 +863,23 @@ def test_jobs_and_sweeps_are_listed_apart_and_together(store: Store) -> None:
     assert (store.job(JobId(2)), store.sweep(JobId(3)), store.sweep(JobId(2))) == (None, None, sweep)
     assert store.ids_of_keys("mona", ["j", "s"]) == {"j": 3, "s": 2}
     assert [each.id for each in store.prunable(Instant(40), 9, JobId(0), True)] == [4]
+
+
+def test_flows_and_sent_jobs_are_kept_as_what_they_are(store: Store) -> None:
+    flow, sent = a_flow(1, key="f"), a_sent_job(4, sent=Sent(job=JobId(9)))
+    store.commit(Change(jobs=(a_job(2),), sweeps=(a_sweep(3),), flows=(flow,), sent_jobs=(sent,)))
+    assert store.all_work() == [flow, a_job(2), a_sweep(3), sent]
+    assert (store.jobs(), store.sweeps(), store.work(JobId(4))) == ([a_job(2)], [a_sweep(3)], sent)
+    assert (store.job(JobId(1)), store.id_of_key("mona", "f")) == (None, 1)
+    found = store.load()
+    assert (found.flows, found.sent_jobs) == ((flow,), (sent,))
+    assert found.work == store.all_work()
+    over = replace(flow, state=JobState.DONE, done=2, finished_at=Instant(30))
+    store.commit(Change(flows=(over,)))
+    assert (store.load().flows, store.work(JobId(1))) == ((), over)
+    assert store.prunable(Instant(40), 9, JobId(0), True) == [over]
+    store.commit(Change(removed=(JobId(1), JobId(4))))
+    assert store.all_work() == [a_job(2), a_sweep(3)]
 
 
 def test_a_key_is_free_again_once_its_sweep_is_removed(store: Store) -> None:
@@ -881,7 +915,6 @@ GOOD = Change(
         {"sent": (*GOOD.sent, entry(10))},
         {"sent": (*GOOD.sent, entry(11))},
         {"results": (a_batch(99, 1),)},
-        {"results": (a_batch(1, 1),)},
         {"history": (*GOOD.history, a_line(99))},
         {"history": (*GOOD.history, a_line(FIRST_LAUNCHER))},
         {"history": (*GOOD.history, a_line(1, "unwritable", words=object()))},
@@ -897,7 +930,6 @@ GOOD = Change(
         "number in use",
         "number twice",
         "no such sweep",
-        "results of a job",
         "history of no job",
         "history of no pilot",
         "no JSON",

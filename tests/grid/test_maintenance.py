@@ -102,7 +102,7 @@ class Victim:
         return found
 
     def nightly(self) -> list[int]:
-        return [number for (number,) in self.ask("SELECT id FROM jobs WHERE name = 'nightly'")]
+        return [number for (number,) in self.ask("SELECT id FROM work WHERE name = 'nightly'")]
 
     def backups(self) -> list[Path]:
         return list((self.koalad.directory / "backups").glob("*.sqlite"))
@@ -217,7 +217,7 @@ def _killed_as_it_prunes(victim: Victim, living: Living) -> None:
 
     def some_records_removed() -> bool:
         marks = ", ".join("?" * len(old))
-        return victim.ask(f"SELECT count(*) FROM jobs WHERE id IN ({marks})", *old) < [(len(old),)]
+        return victim.ask(f"SELECT count(*) FROM work WHERE id IN ({marks})", *old) < [(len(old),)]
 
     moments: list[tuple[str, bool, Callable[[], bool]]] = [
         ("prune-output", False, lambda: True),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
@@ -28,10 +29,12 @@ from koalapy.model.neighbour import Neighbour
 from koalapy.model.parameters import ResultBatch
 from koalapy.model.pilot import Pilot
 from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.sent import SentJob
 from koalapy.model.settings import Settings
 from koalapy.model.states import ReportedEnding, WrapperPhase
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Duration, Instant
+from koalapy.model.work import Flow
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fcfs, fpfs
 from koalapy.scheduler.schedule import Policies
@@ -69,6 +72,8 @@ class Play:
         self.engine = Engine(self.settings, Policies(worst_fit, policy), snapshot)
         self.jobs: dict[JobId, Job] = {}
         self.sweeps: dict[JobId, Sweep] = {}
+        self.flows: dict[JobId, Flow] = {}
+        self.sent_jobs: dict[JobId, SentJob] = {}
         self.pilots: dict[AttemptId, Attempt] = {}
         self.pilot_records: dict[JobId, Pilot] = {}
         self.pending_cancels: dict[AttemptId, Attempt] = {}
@@ -90,6 +95,8 @@ class Play:
         step = self.engine.handle(self.now, [from_its_own(self.engine, event) for event in events])
         self.jobs |= {job.id: job for job in step.jobs}
         self.sweeps |= {sweep.id: sweep for sweep in step.sweeps}
+        self.flows |= {flow.id: flow for flow in step.flows}
+        self.sent_jobs |= {job.id: job for job in step.sent_jobs}
         self.history += step.history
         self.pilot_records |= {each.id: each for each in step.pilots}
         for each in step.attempts:
@@ -140,10 +147,24 @@ class Play:
 
     def submit(self, *components: ComponentRequest, **request: object) -> JobId:
         self.apply(WorkSubmitted(request=make(*components, **request), owner="me"))
-        return max(self.jobs)
+        return max(self.all_jobs)
 
     def job(self, job: JobId) -> Job:
         return self.jobs[job]
+
+    @property
+    def all_jobs(self) -> dict[JobId, Job | Flow | SentJob]:
+        """The jobs, flows and sent jobs, by id."""
+        found: dict[JobId, Job | Flow | SentJob] = {**self.jobs, **self.flows, **self.sent_jobs}
+        return dict(sorted(found.items()))
+
+    def unfinished(self) -> dict[str, Any]:
+        """The same that are not final, as a snapshot has them."""
+        kinds: dict[str, dict[JobId, Any]] = {"jobs": self.jobs, "flows": self.flows, "sent_jobs": self.sent_jobs}
+        return {
+            name: tuple(each for _, each in sorted(found.items()) if not each.state.final)
+            for name, found in kinds.items()
+        }
 
     def attempts(self, job: JobId) -> list[AttemptId]:
         return [each.id for each in self.job(job).attempts if each is not None]

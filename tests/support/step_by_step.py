@@ -1,7 +1,7 @@
 """A scenario in a simulated world, in which a process is killed at each step in turn: its user, and the jobs' ends."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from koalapy.model.identity import AttemptId, tag_of
 from koalapy.model.job import Job
@@ -9,7 +9,7 @@ from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration
 from koalapy.model.usage import By, sums
-from koalapy.views.jobs import component_indices
+from koalapy.model.work import Flow
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
 from koalapy.world.koalad.host import OWNER
 from koalapy.world.world import World
@@ -42,16 +42,17 @@ class User:
         self._world, self._jobs, self._to_submit = world, jobs, list(jobs)
         world.agenda.after(CHECK_EVERY, self._look)
 
-    def job(self, name: str) -> Job | None:
+    def job(self, name: str) -> Any:
+        """The job or flow of this name; None before it is accepted."""
         store = self._world.koalad.store
         found = store.id_of_key(OWNER, name)
-        return None if found is None else store.job(found)
+        return None if found is None else store.work(found)
 
     @property
     def done(self) -> bool:
         return self._world.koalad.alive and all(job is not None and job.state.final for job in self.all())
 
-    def all(self) -> list[Job | None]:
+    def all(self) -> list[Any]:
         return [self.job(name) for name in self._jobs]
 
     def play(self) -> None:
@@ -96,20 +97,23 @@ class End(NamedTuple):
     used: tuple[tuple[str, int], ...]
 
 
-def end_of(world: World, job: Job, clocks: Duration = SECOND) -> End:
+def end_of(world: World, job: Job | Flow, clocks: Duration = SECOND) -> End:
     """Return what became of the job. `clocks`: by how much those of hosts may differ."""
+    attempts = job.attempts if isinstance(job, Job) else ()
     return End(
         state=job.state,
         code=job.reason.code if job.reason else "",
         statuses=()
         if job.state is JobState.CANCELLED
-        else tuple(None if each is None else each.exit_status for each in job.attempts),
-        runs=tuple(_runs(world, job, each) for each in component_indices(job)),
+        else tuple(None if each is None else each.exit_status for each in attempts),
+        runs=tuple(_runs(world, job, each) for each in range(len(job.request.components)))
+        if isinstance(job, Job)
+        else (),
         used=_used(world, job, clocks),
     )
 
 
-def _used(world: World, job: Job, clocks: Duration) -> tuple[tuple[str, int], ...]:
+def _used(world: World, job: Job | Flow, clocks: Duration) -> tuple[tuple[str, int], ...]:
     """Each entry must cover the program's own lines in the ledger, and so must every sum of them."""
     entries = [each for each in world.koalad.store.usage() if each.attempt.job == job.id]
     ran = {}

@@ -14,6 +14,7 @@ from koalapy.model.request import FlowJob, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
+from koalapy.model.work import Flow, Work
 from koalapy.world.behaviour import EXECUTABLE, Behaviour, arguments_of
 from koalapy.world.random_sweeps import Parameter, sweep_of
 from koalapy.world.world import World
@@ -36,21 +37,21 @@ def request(language: str, text: str, failing: str = "", slow: str = "") -> Requ
     return read(written(language, text, program), f"tree.{language}", "/")
 
 
-def play(world: World, request: Request) -> dict[str, Job]:
+def play(world: World, request: Request) -> dict[str, Work]:
     """Submit the flow and let it end. Returns its jobs by name, and the flow as ''."""
     world.run_for(Duration(30 * SECOND))
     assert world.koalad.submit(request, key="flow")
     assert world.settle(HOUR)
-    found = {job.request.name: job for job in world.koalad.store.jobs() if job.part_of is not None}
-    (whole,) = [job for job in world.koalad.store.jobs() if job.flow is not None]
+    found: dict[str, Work] = {job.request.name: job for job in world.koalad.store.jobs() if job.part_of is not None}
+    (whole,) = [each for each in world.koalad.store.all_work() if isinstance(each, Flow)]
     return found | {"": whole}
 
 
-def spans(world: World, jobs: Mapping[str, Job]) -> dict[str, Span]:
+def spans(world: World, jobs: Mapping[str, Work]) -> dict[str, Span]:
     """When the program of each job began, and when it ended."""
     found = {}
     for name, job in jobs.items():
-        for each in job.present:
+        for each in job.present if isinstance(job, Job) else ():
             for run in world.program_log.runs(tag_of(world.instance, each.id)):
                 ends = [at for at in run.nodes.values() if at is not None]
                 assert name not in found, f"{name} started twice"
@@ -113,7 +114,7 @@ def test_a_flow_goes_on_where_it_was_when_koalad_is_killed(seconds: int) -> None
     world.koalad.start()
     assert world.koalad.submit(rsl("*(*(*(a))(b)(c))(d)(e)"), key="flow")  # its client repeats it: it is the same flow
     assert world.settle(HOUR)
-    jobs = {job.request.name: job for job in world.koalad.store.jobs()}
+    jobs = {job.request.name: job for job in world.koalad.store.all_work()}
     assert [job.state for job in jobs.values()] == [JobState.DONE] * 6
     found = spans(world, jobs)
     for first, then in ("ab", "ac", "bd", "cd", "be", "ce"):
@@ -132,7 +133,7 @@ def test_a_sweep_in_a_flow_takes_its_turn_and_keeps_it_when_koalad_is_killed(sec
     world.koalad.kill()
     world.koalad.start()
     assert world.settle(HOUR)
-    (whole,) = [job for job in world.koalad.store.jobs() if job.flow is not None]
+    (whole,) = [each for each in world.koalad.store.all_work() if isinstance(each, Flow)]
     (sweep,) = world.koalad.store.sweeps()
     assert (whole.state, sweep.state, sweep.part_of) == (JobState.DONE, JobState.DONE, whole.id)
     assert (len(sweep.done), len(sweep.failed)) == (12, 0)

@@ -9,7 +9,9 @@ from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Counters, Job, job_value
 from koalapy.model.pilot import Pilot
 from koalapy.model.records import Records
-from koalapy.model.sweep import Sweep, Work, sweep_value
+from koalapy.model.sent import SentJob
+from koalapy.model.sweep import Sweep
+from koalapy.model.work import KIND_OF, Flow, Work
 from koalapy.store.contract import Store
 
 
@@ -19,6 +21,7 @@ class Committed:
     def __init__(self) -> None:
         self.jobs: dict[JobId, Job] = {}
         self.sweeps: dict[JobId, Sweep] = {}
+        self.others: dict[JobId, Flow | SentJob] = {}
         self.pilots: dict[JobId, Pilot] = {}  # that are not over
         self.launchers: dict[AttemptId, Attempt] = {}  # also those that were let go or pruned
         self.pending_cancels: dict[AttemptId, Attempt] = {}
@@ -27,18 +30,20 @@ class Committed:
         self._last_number = 0
 
     def work(self) -> dict[JobId, Work]:
-        """Return all jobs and sweeps."""
-        return {**self.jobs, **self.sweeps}
+        """Return all work."""
+        return {**self.jobs, **self.sweeps, **self.others}
 
     def take(self, change: Change, store: Store) -> None:
         """Add a change that the store has kept, after a check of it."""
         for job in change.jobs:
             promise(store.job(job.id) == job, Promise.AGREE, "the store does not have job", job.id, "as committed")
             self.jobs[job.id] = job
-        for sweep in change.sweeps:
-            kept = store.sweep(sweep.id) == sweep
-            promise(kept, Promise.AGREE, "the store does not have sweep", sweep.id, "as committed")
-            self.sweeps[sweep.id] = sweep
+        for work in (*change.sweeps, *change.flows, *change.sent_jobs):
+            kept, name = store.work(work.id) == work, KIND_OF[type(work)].name
+            promise(kept, Promise.AGREE, "the store does not have", name, work.id, "as committed")
+        self.sweeps |= {each.id: each for each in change.sweeps}
+        self.others |= {each.id: each for each in change.flows}
+        self.others |= {each.id: each for each in change.sent_jobs}
         self.pilots |= {each.id: each for each in change.pilots}
         self.pilots = {number: each for number, each in self.pilots.items() if not each.state.final}
         final = [attempt for attempt in change.attempts if self._put_attempt(attempt)]
@@ -75,9 +80,9 @@ class Committed:
         """Check that the engine's records are committed, so that commands may be sent."""
         for job in records.jobs.values():
             promise(self.jobs.get(job.id) == job_value(job), Promise.COMMITTED, "job", job.id, "is", job.state)
-        for sweep in records.sweeps.values():
-            found = self.sweeps.get(sweep.id)
-            promise(found == sweep_value(sweep), Promise.COMMITTED, "sweep", sweep.id, "is", sweep.state)
+        for row in (*records.sweeps.values(), *records.flows.values(), *records.sent_jobs.values()):
+            found, kind = self.sweeps.get(row.id) or self.others.get(row.id), KIND_OF[type(row)]
+            promise(found == kind.to_value(row), Promise.COMMITTED, kind.name, row.id, "is", row.state)
         pilots = {row.id: attempt_value(row) for row in records.launchers.values()}
         promise(pilots == self._living_launchers(), Promise.COMMITTED, "pilots", *map(str, pilots))
         pending = {row.id: attempt_value(row) for row in records.pending_cancels.values()}
@@ -95,8 +100,9 @@ class Committed:
         """Check the snapshot from which the next koalad starts."""
         jobs = {job.id: job for job in self.jobs.values() if not job.state.final}
         self._same("jobs", {job.id: job for job in found.jobs}, jobs)
-        sweeps = {sweep.id: sweep for sweep in self.sweeps.values() if not sweep.state.final}
-        self._same("sweeps", {sweep.id: sweep for sweep in found.sweeps}, sweeps)
+        others = {each.id: each for each in (*self.sweeps.values(), *self.others.values()) if not each.state.final}
+        again = {each.id: each for each in (*found.sweeps, *found.flows, *found.sent_jobs)}
+        self._same("sweeps, flows and sent jobs", again, others)
         self._same("Launchers", {each.id: each for each in found.launchers}, self._living_launchers())
         self._same("pilots", {each.id: each for each in found.pilots}, self.pilots)
         self._same("pending cancels", {each.id: each for each in found.pending_cancels}, self.pending_cancels)

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change
 from koalapy.model.identity import JobId, Tag, attempt_of
-from koalapy.model.job import Job
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Work
+from koalapy.model.work import Flow, Work
 
 
 class Flows:
@@ -21,9 +20,9 @@ class Flows:
         for changed in change.work:
             if changed.request.after and not changed.state.final:
                 self._waiting[changed.id] = None
-        for job in change.jobs:
-            if job.flow is not None and not job.state.final:
-                self._flows[job.id] = None
+        for changed_flow in change.flows:
+            if not changed_flow.state.final:
+                self._flows[changed_flow.id] = None
         for each in list(self._waiting):
             waiting = jobs.get(each)
             if waiting is None or waiting.state.final:
@@ -32,7 +31,7 @@ class Flows:
                 _check_waiting(waiting, jobs)
         for each in list(self._flows):
             flow = jobs.get(each)
-            if isinstance(flow, Job):
+            if isinstance(flow, Flow):
                 _check_counts(flow, jobs)
             if flow is None or flow.state.final:
                 del self._flows[each]
@@ -57,14 +56,12 @@ def _check_waiting(job: Work, jobs: Mapping[JobId, Work]) -> None:
     promise(not idle, Promise.AFTER, "job", job.id, "is blocked, but nothing is left that it waits for")
 
 
-def _check_counts(flow: Job, jobs: Mapping[JobId, Work]) -> None:
+def _check_counts(flow: Flow, jobs: Mapping[JobId, Work]) -> None:
     """Check that the flow counts its jobs' ends, and that its own end is that of the last of them."""
-    assert flow.flow is not None
-    ids = [JobId(each) for each in flow.flow.jobs_of(flow.id)]
-    if not all(each in jobs for each in ids):
+    if not all(each in jobs for each in flow.jobs):
         return  # some are pruned
-    states = [jobs[each].state for each in ids]
-    counts = (flow.flow.done, flow.flow.failed, flow.flow.cancelled)
+    states = [jobs[each].state for each in flow.jobs]
+    counts = (flow.done, flow.failed, flow.cancelled)
     found = tuple(states.count(state) for state in (JobState.DONE, JobState.FAILED, JobState.CANCELLED))
     promise(counts == found, Promise.AFTER, "flow", flow.id, "counts", counts, "of", found)
     final = all(state.final for state in states)

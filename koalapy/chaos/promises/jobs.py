@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from koalapy.chaos.violation import Promise, promise
 from koalapy.model.change import Change
+from koalapy.model.header import Outcome
 from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import JobId
-from koalapy.model.job import Job, Outcome
+from koalapy.model.job import Job
 from koalapy.model.request import RetryOn
 from koalapy.model.settings import Settings
-from koalapy.model.states import JOB_TRANSITIONS, SWEEP_TRANSITIONS, JobState
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.states import JobState
+from koalapy.model.work import KIND_OF, Flow, Work
 
 _AFTER: dict[str, JobState] = {
     HistoryKind.WORK_SUBMITTED: JobState.WAITING,
@@ -64,16 +65,16 @@ class Jobs:
     def _follow(self, line: History, work: Work) -> None:
         history = self._histories.setdefault(line.job, _JobHistory())
         after = _AFTER[line.kind]
-        if isinstance(work, Job) and work.flow is not None:
-            return  # see Flows
-        if "after" in line.details or line.details.get("state") == "blocked":
+        if isinstance(work, Flow) and history.state is None:
+            after = JobState.RUNNING
+        elif "after" in line.details or line.details.get("state") == "blocked":
             after = JobState.BLOCKED
         if history.state is JobState.STOPPING and line.kind in _NEXT:
             history.outcome = _NEXT[line.kind]
             return
         if line.kind == HistoryKind.WORK_REQUEUED:
             after = self._requeued(history, work)
-        table = SWEEP_TRANSITIONS if isinstance(work, Sweep) else JOB_TRANSITIONS
+        table = KIND_OF[type(work)].transitions
         legal = history.state is None or after in table[history.state]
         promise(legal, Promise.ENDS, "job", line.job, "changes from", history.state, "to", after)
         if after is JobState.STOPPING:
@@ -118,8 +119,6 @@ class Jobs:
             promise(history.completions > completions, Promise.ENDS, "job", job.id, "fails after", history.completions)
 
     def _check_record(self, work: Work, before: Work | None) -> None:
-        if isinstance(work, Job) and work.flow is not None:
-            return
         history, identity, state = self._histories[work.id], work.id, work.state
         promise(before is None or not before.state.final, Promise.ENDS, "job", identity, "changes after its end")
         promise(state is history.state, Promise.AGREE, "job", identity, "is", state, "by history", history.state)

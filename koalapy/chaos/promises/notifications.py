@@ -9,7 +9,7 @@ from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.notification import NotificationId, NotifyOn
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Work
+from koalapy.model.work import Work
 
 _SETTLED = (HistoryKind.NOTIFICATION_SENT, HistoryKind.NOTIFICATION_GIVEN_UP, HistoryKind.NOTIFICATION_UNKNOWN)
 _ENDS = {

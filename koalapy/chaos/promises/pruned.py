@@ -8,7 +8,8 @@ from koalapy.model.attempt import Attempt, OwnerKind
 from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput, ForgetAttempt
 from koalapy.model.identity import AttemptId, JobId, launcher_id, tag_of
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.job import Job
+from koalapy.model.work import Work
 from koalapy.store.contract import Store
 from koalapy.world.world import World
 
@@ -44,7 +45,7 @@ class Pruned:
             promise(final, Promise.PRUNED, "job", identity, "is not final, but pruned")
             promise(identity not in pending, Promise.PRUNED, "job", identity, "has a pending cancel, but is pruned")
             promise(identity not in collecting, Promise.PRUNED, "job", identity, "is collecting, but is pruned")
-            of_job = [] if work is None or isinstance(work, Sweep) else [each for each in work.attempts if each]
+            of_job = [each for each in work.attempts if each] if isinstance(work, Job) else []
             attempts = of_job if pilot is None else [pilot]
             left = [path for path in self._paths(attempts) if self._exists(*path)]
             promise(not left, Promise.PRUNED, "job", identity, "is pruned before its directories:", *left)

@@ -8,8 +8,9 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change
 from koalapy.model.ended_lease import Charged, charges
 from koalapy.model.errors import Reason
+from koalapy.model.header import Outcome
 from koalapy.model.identity import AttemptId, JobId, attempt_of
-from koalapy.model.job import Job, Outcome
+from koalapy.model.job import Job
 from koalapy.model.lease import BorrowedLease, Lease, LeaseId, LentLease, Origin, lease_of_cluster
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.request import Isolate

@@ -144,7 +144,7 @@ class Watch:
 
     def started(self, snapshot: Snapshot, engine: Engine) -> None:
         self._engine = engine
-        self.note(f"koalad starts with {len(snapshot.jobs) + len(snapshot.sweeps)} jobs and sweeps")
+        self.note(f"koalad starts with {len(snapshot.work)} jobs and sweeps")
         self._knowledge.begin(engine.settings.clusters)
         self._departures.restarted()
         self._logins.restarted()

@@ -14,8 +14,8 @@ from koalapy.model.errors import Reason
 from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Work
 from koalapy.model.units import Instant
+from koalapy.model.work import Work
 
 PREREQUISITE_FAILED = "prerequisite_failed"
 _LONGEST_CHAIN = 8  # jobs that a reason names; more lie between the last two

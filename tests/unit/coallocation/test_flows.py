@@ -18,8 +18,10 @@ from koalapy.model.events import (
 )
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
-from koalapy.model.request import FOREVER, Flow, FlowJob, OnFailure, Request
+from koalapy.model.request import FOREVER, FlowJob, OnFailure, Request
+from koalapy.model.sent import SentJob
 from koalapy.model.states import JobState
+from koalapy.model.work import Flow
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
@@ -40,13 +42,13 @@ class Flows(Play):
         )
         whole = Request(name="flow", components=(), jobs=jobs, on_failure=on_failure)
         self.apply(WorkSubmitted(request=whole, owner="me", key=key))
-        return max(job.id for job in self.jobs.values() if job.flow is not None)
+        return max(self.flows)
 
     def request(self, name: str) -> Request:
         return Request(name=name, components=(component(4),))
 
-    def named(self, name: str) -> Job:
-        return next(job for job in self.jobs.values() if job.request.name == name)
+    def named(self, name: str) -> Job | Flow | SentJob:
+        return next(job for job in self.all_jobs.values() if job.request.name == name)
 
     def states(self, *names: str) -> list[JobState]:
         return [self.named(name).state for name in names]
@@ -63,8 +65,7 @@ class Flows(Play):
 
     def restart(self) -> None:
         """Make a new engine of what was committed."""
-        live = tuple(job for _, job in sorted(self.jobs.items()) if not job.state.final)
-        snapshot = Snapshot(instance=self.engine.records.instance, counters=self.counters, jobs=live)
+        snapshot = Snapshot(instance=self.engine.records.instance, counters=self.counters, **self.unfinished())
         self.engine = Engine(self.settings, Policies(worst_fit, fpfs), snapshot)
         self.connect()
 
@@ -72,6 +73,10 @@ class Flows(Play):
         for cluster in self.sizes:
             self.apply(ClusterConnected(cluster=cluster, version="22.05"))
         self.measure()
+
+
+def counts(flow: Flow) -> tuple[int, int, int, int]:
+    return flow.count, flow.done, flow.failed, flow.cancelled
 
 
 @pytest.fixture
@@ -104,14 +109,27 @@ def test_the_failure_of_a_job_is_passed_on_to_all_that_depends_on_it_with_the_ch
     assert "exit status 3" in reason.message
 
 
+@pytest.mark.parametrize("status", [0, 3], ids=["done", "failed"])
+def test_after_a_restart_a_flow_takes_no_turn_itself_when_what_its_jobs_wait_for_ends(grid: Flows, status: int) -> None:
+    first = grid.submit(component(4))
+    jobs = (FlowJob(request=grid.request("a")), FlowJob(request=grid.request("b"), after=(0,)))
+    grid.apply(WorkSubmitted(request=Request(name="flow", components=(), jobs=jobs, after=(first,)), owner="me"))
+    grid.restart()
+    grid.run(first)
+    grid.end(grid.attempts(first)[0], status)
+    grid.obey()
+    grid.measure()
+    ended = [FAILED, FAILED, FAILED] if status else [CLAIMING, BLOCKED, RUNNING]
+    assert grid.states("a", "b", "flow") == ended
+
+
 def test_a_flow_is_done_when_all_its_jobs_are(grid: Flows) -> None:
     flow = grid.submit_flow(a=(), b=("a",), c=("a", "b"))
     for name in "abc":
-        assert grid.job(flow).state is RUNNING
+        assert grid.flows[flow].state is RUNNING
         grid.finish(name)
     assert grid.states("a", "b", "c", "flow") == [DONE] * 4
-    assert grid.job(flow).flow is not None
-    assert grid.job(flow).flow.done == 3  # type: ignore[union-attr]
+    assert grid.flows[flow].done == 3
 
 
 def test_a_flow_with_a_failed_job_fails_at_its_last_end_and_names_the_job(grid: Flows) -> None:
@@ -119,7 +137,7 @@ def test_a_flow_with_a_failed_job_fails_at_its_last_end_and_names_the_job(grid: 
     grid.finish("a", status=1)
     assert grid.states("b", "c", "flow") == [FAILED, CLAIMING, RUNNING]
     grid.finish("c")
-    whole = grid.job(flow)
+    whole = grid.flows[flow]
     assert whole.state is FAILED
     assert whole.reason is not None
     assert whole.reason.code == "flow_failed"
@@ -132,7 +150,7 @@ def test_a_flow_that_stops_on_a_failure_cancels_what_does_not_depend_on_it_too(g
     grid.finish("a", status=1)
     grid.obey()
     assert grid.states("a", "b", "c", "d") == [FAILED, FAILED, CANCELLED, CANCELLED]
-    assert grid.job(flow).state is FAILED
+    assert grid.flows[flow].state is FAILED
 
 
 def test_jobs_that_end_in_one_commit_are_all_counted(grid: Flows) -> None:
@@ -145,15 +163,15 @@ def test_jobs_that_end_in_one_commit_are_all_counted(grid: Flows) -> None:
     grid.apply(*(AttemptCleanedUp(attempt=attempt) for attempt in attempts))
     grid.finish("c")
     assert grid.states("a", "b", "c", "flow") == [DONE] * 4
-    assert grid.job(flow).flow == Flow(count=3, done=3)
+    assert counts(grid.flows[flow]) == (3, 3, 0, 0)
 
 
 def test_a_flow_of_which_several_jobs_end_at_once_counts_all_of_them(grid: Flows) -> None:
     flow = grid.submit_flow(OnFailure.STOP, a=(), b=("a",), c=("b",), d=("a",))
     grid.apply(CancelRequested(grid.named("a").id))
     grid.obey()
-    assert grid.job(flow).flow == Flow(count=4, failed=3, cancelled=1, on_failure=OnFailure.STOP)
-    assert grid.job(flow).state is FAILED
+    assert counts(grid.flows[flow]) == (4, 0, 3, 1)
+    assert grid.flows[flow].state is FAILED
 
 
 def test_the_cancel_of_a_flow_cancels_all_its_jobs(grid: Flows) -> None:
@@ -214,7 +232,7 @@ def test_a_job_may_wait_for_jobs_that_are_known_to_be_done(grid: Flows) -> None:
 
 def test_a_job_is_not_accepted_while_a_prerequisite_is_not_known(grid: Flows) -> None:
     grid.apply(WorkSubmitted(request=make(component(4), after=(JobId(17),)), owner="me"))
-    assert not grid.jobs
+    assert not grid.all_jobs
 
 
 def test_the_roots_of_a_flow_wait_for_what_the_flow_waits_for(grid: Flows) -> None:
@@ -230,7 +248,7 @@ def test_the_roots_of_a_flow_wait_for_what_the_flow_waits_for(grid: Flows) -> No
 def test_a_flow_is_submitted_once_for_its_key(grid: Flows) -> None:
     first = grid.submit_flow(key="mine", a=(), b=("a",))
     assert grid.submit_flow(key="mine", a=(), b=("a",)) == first
-    assert len(grid.jobs) == 3
+    assert len(grid.all_jobs) == 3
 
 
 def test_a_new_engine_goes_on_with_the_flow_at_every_commit(grid: Flows) -> None:

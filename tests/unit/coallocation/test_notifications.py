@@ -27,8 +27,8 @@ from koalapy.model.events import (
     PruneRequested,
     WorkSubmitted,
 )
+from koalapy.model.header import Outcome as JobOutcome
 from koalapy.model.identity import JobId
-from koalapy.model.job import Outcome as JobOutcome
 from koalapy.model.notification import (
     ENDS,
     RETRY_AFTER,

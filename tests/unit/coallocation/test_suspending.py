@@ -18,8 +18,8 @@ from koalapy.model.events import (
     ClusterMeasured,
     SubmissionFailed,
 )
+from koalapy.model.header import Outcome
 from koalapy.model.identity import JobId, tag_of
-from koalapy.model.job import Outcome
 from koalapy.model.settings import Preempt, PreemptBy
 from koalapy.model.states import AttemptState, BatchState, JobState, ReportedEnding
 from koalapy.policies.placement import worst_fit

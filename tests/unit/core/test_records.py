@@ -20,9 +20,8 @@ REQUEST = make(component(2))
 def claimed() -> tuple[Records, Job, Attempt]:
     """The records of one claiming job, with the rows of the job and its attempt."""
     records = Records(Snapshot(instance=INSTANCE))
-    job = records.add(
-        Job(id=JobId(1), owner="me", request=REQUEST, state=JobState.WAITING, position=1, submitted_at=Instant(1))
-    )
+    job = Job(id=JobId(1), owner="me", request=REQUEST, state=JobState.WAITING, position=1, submitted_at=Instant(1))
+    records.add(job)
     attempt = Attempt(id=AttemptId(JobId(1), 0, 1), cluster="alpha", request=REQUEST.components[0])
     records.begin(job, [attempt], state=JobState.CLAIMING, numbers=(1,))
     return records, job, records.attempts[attempt.id]

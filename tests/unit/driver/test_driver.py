@@ -29,8 +29,9 @@ from koalapy.model.events import (
     StoreRestored,
     WorkSubmitted,
 )
+from koalapy.model.header import Outcome
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Job, Outcome
+from koalapy.model.job import Job
 from koalapy.model.lease import Lend, Origin
 from koalapy.model.neighbour import Relation
 from koalapy.model.request import ComponentRequest, Request

@@ -21,8 +21,8 @@ from koalapy.model.events import (
     SubmissionFailed,
     WorkSubmitted,
 )
+from koalapy.model.header import Outcome
 from koalapy.model.identity import JobId
-from koalapy.model.job import Outcome
 from koalapy.model.matching import Answer, ClusterAd, JobAd, Match, Question, Verdict
 from koalapy.model.states import JobState
 from koalapy.model.units import MINUTE, Duration

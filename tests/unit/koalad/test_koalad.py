@@ -11,8 +11,9 @@ from koalapy.config import read_grid
 from koalapy.koalad.assembly import Koalad
 from koalapy.koalad.job_reader import reader
 from koalapy.model.change import Change
+from koalapy.model.header import Outcome
 from koalapy.model.identity import JobId
-from koalapy.model.job import Counters, Job, Outcome
+from koalapy.model.job import Counters, Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, Instant

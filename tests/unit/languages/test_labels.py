@@ -15,7 +15,7 @@ from koalapy.model.labels import has_labels, joined, wanted_label
 from koalapy.model.request import Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
-from koalapy.store.records import dump_job, load_job
+from koalapy.store.records import dump_work, load_work
 
 COMPONENTS = "components:\n  - {processors: 4, executable: hostname}\n"
 LABELS = (("project", "poisson"), ("run", "7"))
@@ -120,9 +120,9 @@ def test_labels_are_kept_in_the_record_and_older_records_have_none() -> None:
         position=1,
         submitted_at=Instant(0),
     )
-    text = dump_job(kept)
-    assert load_job(text) == kept
-    older = load_job(text.replace(',"labels":[["project","poisson"],["run","7"]]', ""))
+    kind, text = dump_work(kept)
+    assert load_work(kind, text) == kept
+    older = load_work(kind, text.replace(',"labels":[["project","poisson"],["run","7"]]', ""))
     assert older.request.labels == ()
 
 

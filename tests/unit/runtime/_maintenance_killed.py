@@ -108,7 +108,7 @@ def _content(path: Path) -> str | int:
     if path.suffix != ".sqlite":
         return ""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-        (jobs,) = connection.execute("SELECT count(*) FROM jobs").fetchone()
+        (jobs,) = connection.execute("SELECT count(*) FROM work").fetchone()
     return int(jobs)
 
 

@@ -23,9 +23,10 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import ForgetAttempt, Hint
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import AttemptForgotten, ClusterConnected, Event, PruneRequested
+from koalapy.model.header import Outcome
 from koalapy.model.history import History
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.job import Job, Outcome
+from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.settings import Settings
 from koalapy.model.states import AttemptState, Ending, JobState
@@ -277,7 +278,7 @@ def maintained(store: Store, now: Instant) -> Any:
 
 def jobs_in(path: Path) -> int:
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-        (jobs,) = connection.execute("SELECT count(*) FROM jobs").fetchone()
+        (jobs,) = connection.execute("SELECT count(*) FROM work").fetchone()
     return int(jobs)
 
 

@@ -23,8 +23,9 @@ from koalapy.model.events import (
 from koalapy.model.identity import JobId
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.states import JobState
-from koalapy.model.sweep import Sweep, Work
+from koalapy.model.sweep import Sweep
 from koalapy.model.units import SECOND, Duration
+from koalapy.model.work import Work
 from koalapy.policies.fairshare import EQUIPARTITION_ALL, EQUIPARTITION_PERSITE
 from koalapy.policies.scavenging import ScavengingPolicies
 

@@ -9,9 +9,9 @@ from sweep_play import SweepPlay
 from koalapy.coallocation.changeable import HOLD, RELEASE
 from koalapy.model.errors import Reason
 from koalapy.model.events import AttemptStuck, CancelRequested, Event, HoldRequested, ReleaseRequested
+from koalapy.model.header import Outcome
 from koalapy.model.identity import JobId
 from koalapy.model.intervals import Intervals
-from koalapy.model.job import Outcome
 from koalapy.model.states import JobState
 from koalapy.policies.placement import worst_fit
 from koalapy.views.explanation import explain, summary

@@ -18,6 +18,7 @@ from koalapy.model.request import FlowJob, Request
 from koalapy.model.states import SWEEP_TRANSITIONS, JobState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
+from koalapy.model.work import Work
 from koalapy.policies.placement import worst_fit
 from koalapy.views.explanation import explain, summary
 
@@ -62,13 +63,13 @@ def test_the_table_has_no_change_that_never_happens() -> None:
 @contextmanager
 def recorded() -> Iterator[set[Turn]]:
     seen: set[Turn] = set()
-    real = Records.change_sweep
+    real = Records.change_work
 
-    def change(self: Records, sweep: Sweep, **changes: Any) -> None:
-        seen.update([(sweep.state, changes["state"])] if "state" in changes else [])
-        real(self, sweep, **changes)
+    def change(self: Records, work: Work, **changes: Any) -> None:
+        seen.update([(work.state, changes["state"])] if isinstance(work, Sweep) and "state" in changes else [])
+        real(self, work, **changes)
 
-    with patch.object(Records, "change_sweep", change):
+    with patch.object(Records, "change_work", change):
         yield seen
 
 
@@ -169,7 +170,6 @@ def test_a_flow_counts_its_sweeps_and_a_blocked_one_shows_what_it_waits_for() ->
     play.ran(launcher, range(1, 6))
     play.go()
     play.apply()
-    assert [play.job(JobId(1)).state, play.job(first).state, play.record(sweep).state] == [S.DONE] * 3
-    flow = play.job(JobId(1)).flow
-    assert flow is not None
+    flow = play.flows[JobId(1)]
+    assert [flow.state, play.job(first).state, play.record(sweep).state] == [S.DONE] * 3
     assert flow.done == 2

@@ -19,8 +19,8 @@ from koalapy.model.events import (
     OutputCollected,
     SubmissionFailed,
 )
+from koalapy.model.header import Outcome
 from koalapy.model.identity import JobId
-from koalapy.model.job import Outcome
 from koalapy.model.matching import Answer, Match, Verdict
 from koalapy.model.settings import Preempt, PreemptBy
 from koalapy.model.states import JobState

@@ -36,9 +36,10 @@ from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.neighbour import Relation
 from koalapy.model.request import ComponentRequest, FlowJob, Request
-from koalapy.model.sent import MOST_SENT, RunLimits, RunOption, Sent, why_not_run
+from koalapy.model.sent import MOST_SENT, RunLimits, RunOption, Sent, SentJob, why_not_run
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, SECOND, Duration
+from koalapy.model.work import Flow
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
 from koalapy.scheduler.schedule import Policies
@@ -60,11 +61,11 @@ class Pair(Sites):
     def send(self, request: Request | None = None, **fields: Any) -> JobId:
         """Submit a job at delft that lyon is to run."""
         self.delft.apply(submitted(request or make(component(4), site="lyon", **fields)))
-        return max(self.delft.jobs)
+        return max(self.delft.all_jobs)
 
-    def there(self, name: str = "") -> Job:
-        """The newest job at lyon, or that of a name."""
-        found = [job for job in self.lyon.jobs.values() if not name or job.request.name == name]
+    def there(self, name: str = "") -> Job | Flow | SentJob:
+        """The newest job or flow at lyon, or that of a name."""
+        found = [job for job in self.lyon.all_jobs.values() if not name or job.request.name == name]
         return max(found, key=lambda job: job.id)
 
     def play(self, job: JobId, at: Site | None = None) -> None:
@@ -78,13 +79,12 @@ class Pair(Sites):
         site.pending[:0] = messages
 
     def why(self, job: JobId) -> str:
-        return summary(explain(self.delft.engine, self.delft.now, self.delft.job(job), worst_fit))
+        return summary(explain(self.delft.engine, self.delft.now, self.delft.all_jobs[job], worst_fit))
 
     def restart(self, site: Site) -> None:
         """koalad of the site is killed, and begins again with what was committed: its links connect anew."""
-        left = tuple(job for job in site.jobs.values() if not job.state.final)
         known = tuple(site.engine.core.neighbours.records.values())
-        snapshot = Snapshot(instance=INSTANCE, jobs=left, counters=site.counters, neighbours=known)
+        snapshot = Snapshot(instance=INSTANCE, counters=site.counters, neighbours=known, **site.unfinished())
         site.engine = Engine(site.settings, Policies(worst_fit, fpfs), snapshot)
         other = self.lyon if site is self.delft else self.delft
         other.apply(NeighbourLost(neighbour=site.name, reason=UNREACHABLE))
@@ -107,21 +107,21 @@ def subtree(**fields: Any) -> Request:
 def test_a_job_that_names_a_site_runs_there_and_ends_as_it_ends_there() -> None:
     pair = Pair()
     job = pair.send()
-    assert pair.delft.job(job).state is JobState.CLAIMING
+    assert pair.delft.all_jobs[job].state is JobState.CLAIMING
     assert pair.why(job) == "It was sent to the site lyon, which has not answered yet."
     sent, taken = pair.exchange()
     assert isinstance(sent, SendJob)
     assert isinstance(taken, ReportReceivedJob)
     there = pair.there()
     assert (there.owner, there.request.processors, there.request.notify) == ("site:delft", 4, ())
-    assert (pair.delft.job(job).state, pair.delft.job(job).sent) == (
+    assert (pair.delft.all_jobs[job].state, pair.delft.sent_jobs[job].sent) == (
         JobState.RUNNING,
         Sent(job=there.id, state=JobState.CLAIMING),
     )
     pair.play(there.id)
     pair.exchange()
     assert pair.lyon.job(there.id).state is JobState.DONE
-    assert (pair.delft.job(job).state, pair.delft.job(job).reason) == (JobState.DONE, None)
+    assert (pair.delft.all_jobs[job].state, pair.delft.all_jobs[job].reason) == (JobState.DONE, None)
     assert [kind for kind in pair.delft.kinds if kind.startswith(("job_", "work_"))] == [
         "work_submitted", "job_sent", "job_taken", "work_done",
     ]  # fmt: skip
@@ -135,23 +135,23 @@ def test_a_subtree_runs_there_as_a_flow_between_jobs_of_this_site() -> None:
         FlowJob(request=replace(make(component(2)), name="after"), after=(1,)),
     )
     pair.delft.apply(submitted(Request(name="whole", components=(), jobs=parts)))
-    whole, before, sub, after = sorted(pair.delft.jobs)
+    whole, before, sub, after = sorted(pair.delft.all_jobs)
     assert pair.exchange() == []  # its turn has not come
     pair.play(before, pair.delft)
     pair.exchange()
     flow = pair.there("sub")
-    assert flow.flow is not None
-    assert [job.request.name for job in pair.lyon.jobs.values()] == ["sub", "first", "then"]
+    assert isinstance(flow, Flow)
+    assert [job.request.name for job in pair.lyon.all_jobs.values()] == ["sub", "first", "then"]
     pair.play(pair.there("first").id)
     pair.let_pass(15 * SECOND)
-    assert pair.delft.job(sub).sent == Sent(job=flow.id, state=JobState.RUNNING, done=1, count=2)
+    assert pair.delft.sent_jobs[sub].sent == Sent(job=flow.id, state=JobState.RUNNING, done=1, count=2)
     assert "as its job 1, which is running with 1 of 2 done" in pair.why(sub)
-    assert pair.delft.job(after).state is JobState.BLOCKED
+    assert pair.delft.all_jobs[after].state is JobState.BLOCKED
     pair.play(pair.there("then").id)
     pair.exchange()
-    assert pair.delft.job(sub).state is JobState.DONE
-    assert pair.delft.job(after).state is JobState.CLAIMING
-    assert pair.delft.job(whole).state is JobState.RUNNING
+    assert pair.delft.all_jobs[sub].state is JobState.DONE
+    assert pair.delft.all_jobs[after].state is JobState.CLAIMING
+    assert pair.delft.all_jobs[whole].state is JobState.RUNNING
 
 
 def test_a_failure_there_is_a_failure_here_with_its_reason() -> None:
@@ -163,7 +163,7 @@ def test_a_failure_there_is_a_failure_here_with_its_reason() -> None:
     pair.lyon.end(pair.lyon.attempts(first)[0], status=3)
     pair.lyon.obey()
     pair.exchange()
-    failed = pair.delft.job(job)
+    failed = pair.delft.all_jobs[job]
     assert failed.state is JobState.FAILED
     assert str(failed.reason).startswith("lyon: Job 2 (first) of the flow failed: ")
     assert not pair.delft.engine.core.sent_jobs.away["lyon"]
@@ -188,8 +188,8 @@ def test_a_site_runs_nothing_but_on_its_terms(terms: RunLimits | None, fields: A
     pair = Pair(terms)
     job = pair.send(**fields)
     pair.exchange()
-    assert pair.lyon.jobs == {}
-    failed = pair.delft.job(job)
+    assert pair.lyon.all_jobs == {}
+    failed = pair.delft.all_jobs[job]
     assert (failed.state, str(failed.reason)[: len(why)]) == (JobState.FAILED, why)
 
 
@@ -244,7 +244,7 @@ def test_no_job_of_a_neighbour_goes_before_those_of_this_site_nor_notifies_its_p
     pair = Pair()
     pair.send(replace(subtree(), jobs=(FlowJob(request=make(component(4), priority=0)),)))
     pair.exchange()
-    assert [(job.request.priority, job.request.notify) for job in pair.lyon.jobs.values()] == [(10, ()), (10, ())]
+    assert [(job.request.priority, job.request.notify) for job in pair.lyon.all_jobs.values()] == [(10, ()), (10, ())]
 
 
 def test_a_cancel_here_cancels_there_and_ends_only_when_that_has_ended() -> None:
@@ -253,15 +253,15 @@ def test_a_cancel_here_cancels_there_and_ends_only_when_that_has_ended() -> None
     pair.exchange()
     pair.lyon.run(pair.there("first").id)
     pair.delft.apply(CancelRequested(job))
-    assert pair.delft.job(job).state is JobState.STOPPING
+    assert pair.delft.all_jobs[job].state is JobState.STOPPING
     (change, *_) = pair.exchange()
     assert isinstance(change, ChangeSentJob)
-    assert pair.delft.job(job).state is JobState.STOPPING
+    assert pair.delft.all_jobs[job].state is JobState.STOPPING
     assert "waits for the site lyon to end its job 1" in pair.why(job)
     pair.lyon.obey()
     pair.exchange()
-    assert {each.state for each in pair.lyon.jobs.values()} == {JobState.CANCELLED}
-    assert pair.delft.job(job).state is JobState.CANCELLED
+    assert {each.state for each in pair.lyon.all_jobs.values()} == {JobState.CANCELLED}
+    assert pair.delft.all_jobs[job].state is JobState.CANCELLED
 
 
 def test_a_forced_cancel_waits_for_nobody_and_a_job_that_was_not_sent_is_cancelled_at_once() -> None:
@@ -270,19 +270,19 @@ def test_a_forced_cancel_waits_for_nobody_and_a_job_that_was_not_sent_is_cancell
     pair.exchange()
     pair.lose(pair.delft, pair.lyon)
     pair.delft.apply(CancelRequested(away))
-    assert pair.delft.job(away).state is JobState.STOPPING
+    assert pair.delft.all_jobs[away].state is JobState.STOPPING
     assert "There is no connection with lyon now" in pair.why(away)
     pair.delft.apply(CancelRequested(away, force=True))
-    assert pair.delft.job(away).state is JobState.CANCELLED
+    assert pair.delft.all_jobs[away].state is JobState.CANCELLED
     waits = pair.send()
-    assert pair.delft.job(waits).state is JobState.WAITING
+    assert pair.delft.all_jobs[waits].state is JobState.WAITING
     assert "is sent once there is a connection" in pair.why(waits)
     pair.delft.apply(CancelRequested(waits))
-    assert pair.delft.job(waits).state is JobState.CANCELLED
+    assert pair.delft.all_jobs[waits].state is JobState.CANCELLED
     pair.connect(pair.delft, pair.lyon)
     pair.lyon.obey()
     pair.exchange()
-    assert [job.state for job in pair.lyon.jobs.values()] == [JobState.CANCELLED]
+    assert [job.state for job in pair.lyon.all_jobs.values()] == [JobState.CANCELLED]
 
 
 def test_what_is_cancelled_by_the_people_there_has_failed_here() -> None:
@@ -292,7 +292,7 @@ def test_what_is_cancelled_by_the_people_there_has_failed_here() -> None:
     pair.lyon.apply(CancelRequested(pair.there().id))
     pair.lyon.obey()
     pair.exchange()
-    failed = pair.delft.job(job)
+    failed = pair.delft.all_jobs[job]
     assert (failed.state, failed.reason and failed.reason.code) == (JobState.FAILED, "cancelled_there")
 
 
@@ -310,25 +310,25 @@ def test_hold_and_release_reach_the_jobs_there() -> None:
     pair.lose(pair.delft, pair.lyon)
     waits = pair.send()
     pair.delft.apply(HoldRequested(waits))
-    assert pair.delft.job(waits).state is JobState.HELD  # it is still here
+    assert pair.delft.all_jobs[waits].state is JobState.HELD  # it is still here
     pair.connect(pair.delft, pair.lyon)
-    assert pair.delft.job(waits).state is JobState.HELD
-    assert pair.delft.job(held).state is JobState.RUNNING
+    assert pair.delft.all_jobs[waits].state is JobState.HELD
+    assert pair.delft.all_jobs[held].state is JobState.RUNNING
     pair.delft.apply(ReleaseRequested(waits))
     pair.exchange()
-    assert pair.delft.job(waits).state is JobState.RUNNING
+    assert pair.delft.all_jobs[waits].state is JobState.RUNNING
 
 
 def test_no_more_are_away_at_a_time_than_the_bound() -> None:
     pair = Pair(replace(TERMS, processors=64))
     for _ in range(MOST_SENT + 3):
         pair.send(make(component(64), site="lyon"))
-    states = [job.state for job in pair.delft.jobs.values()]
+    states = [job.state for job in pair.delft.all_jobs.values()]
     assert (states.count(JobState.CLAIMING), states.count(JobState.WAITING)) == (MOST_SENT, 3)
     pair.exchange()
-    pair.play(min(pair.lyon.jobs))
+    pair.play(min(pair.lyon.all_jobs))
     pair.exchange()
-    assert sum(job.state is JobState.WAITING for job in pair.delft.jobs.values()) == 2
+    assert sum(job.state is JobState.WAITING for job in pair.delft.all_jobs.values()) == 2
 
 
 def test_a_site_that_is_removed_or_has_a_new_store_ends_what_it_runs() -> None:
@@ -336,8 +336,8 @@ def test_a_site_that_is_removed_or_has_a_new_store_ends_what_it_runs() -> None:
     job = pair.send()
     pair.exchange()
     pair.delft.apply(NeighbourConnected(neighbour="lyon", instance="another"))
-    assert pair.delft.job(job).reason is not None
-    assert pair.delft.job(job).reason.code == "site_forgot"  # type: ignore[union-attr]
+    assert pair.delft.all_jobs[job].reason is not None
+    assert pair.delft.all_jobs[job].reason.code == "site_forgot"  # type: ignore[union-attr]
     pair.lyon.apply(NeighbourConnected(neighbour="delft", instance="another"))
     assert pair.there().state is JobState.STOPPING  # delft knows nothing of it any more
     pair.lyon.obey()
@@ -346,9 +346,9 @@ def test_a_site_that_is_removed_or_has_a_new_store_ends_what_it_runs() -> None:
     job = other.send()
     other.exchange()
     other.delft.apply(NeighbourLeft(neighbour="lyon"))
-    assert other.delft.job(job).state is JobState.FAILED
+    assert other.delft.all_jobs[job].state is JobState.FAILED
     other.delft.apply(NeighbourJoined(neighbour="lyon", relation=Relation.SIBLING))
-    assert other.delft.job(job).state is JobState.FAILED
+    assert other.delft.all_jobs[job].state is JobState.FAILED
 
 
 def test_a_neighbour_reports_its_own_jobs_only() -> None:
@@ -361,7 +361,7 @@ def test_a_neighbour_reports_its_own_jobs_only() -> None:
     for number, each in enumerate((job, own), 100):
         body = JobReport(each, 7, "done", 1, 1, "", "")
         pair.delft.apply(_event("paris", paris.instance, number, body))
-        assert not pair.delft.job(each).state.final
+        assert not pair.delft.all_jobs[each].state.final
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_what_no_site_would_send_is_refused_and_runs_nothing(mapping: Any) -> No
     assert isinstance(event, JobReceived)
     assert event.request is None
     pair.lyon.apply(event)
-    assert pair.lyon.jobs == {}
+    assert pair.lyon.all_jobs == {}
     (report,) = pair.lyon.taken()
     assert report.sent.state is JobState.FAILED
     assert report.reason.message
@@ -400,8 +400,8 @@ def test_requirements_that_a_site_cannot_evaluate_fail_here_with_the_reason(insi
         need_matchmaker(Request(name="whole", components=(), jobs=(FlowJob(request=inner),)))  # it is for lyon's
         job = pair.send(inner if inside else replace(one, site="lyon"))
         pair.exchange()
-    assert pair.lyon.jobs == {}
-    failed = pair.delft.job(job)
+    assert pair.lyon.all_jobs == {}
+    failed = pair.delft.all_jobs[job]
     assert (failed.state, failed.reason and failed.reason.code) == (JobState.FAILED, "missing_extra")
     assert str(failed.reason).startswith("lyon: A job with requirements or a rank needs koalapy's extra `jdl`")
 
@@ -434,9 +434,9 @@ def test_koalads_killed_at_any_step_lose_nothing_and_run_nothing_twice(killed: s
         for site in sites:
             pair.restart(site)
     pair.exchange()
-    assert pair.delft.job(job).state is JobState.DONE
-    assert sorted(each.request.name for each in pair.lyon.jobs.values()) == ["first", "sub", "then"]
-    assert {each.numbers for each in pair.lyon.jobs.values() if each.flow is None} == {(1,)}
+    assert pair.delft.all_jobs[job].state is JobState.DONE
+    assert sorted(each.request.name for each in pair.lyon.all_jobs.values()) == ["first", "sub", "then"]
+    assert {each.numbers for each in pair.lyon.jobs.values()} == {(1,)}
 
 
 NUMBERS = count(1)
@@ -479,7 +479,7 @@ def test_progress_is_not_reported_more_often_than_every_ten_seconds() -> None:
     )
     pair.exchange()
     reports = 0
-    for each in sorted(pair.lyon.jobs)[1:]:
+    for each in sorted(pair.lyon.all_jobs)[1:]:
         pair.play(each)
         reports += len([one for one in pair.exchange() if isinstance(one, ReportReceivedJob)])
     assert reports == 1  # that of the end
@@ -493,4 +493,6 @@ def test_time_alone_reports_progress() -> None:
     assert [one for one in pair.exchange() if isinstance(one, ReportReceivedJob)] == []
     pair.lyon.apply(after=Duration(11 * SECOND))
     pair.exchange()
-    assert pair.delft.job(job).sent.done == 1  # type: ignore[union-attr]
+    sent = pair.delft.sent_jobs[job].sent
+    assert sent is not None
+    assert sent.done == 1

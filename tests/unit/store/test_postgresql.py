@@ -282,5 +282,5 @@ def empty(database: str) -> None:
     engine = create_engine(make_url(database).set(drivername="postgresql+psycopg"))
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM history"))
-        connection.execute(text("DELETE FROM jobs"))
+        connection.execute(text("DELETE FROM work"))
     engine.dispose()

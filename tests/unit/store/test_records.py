@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any, get_args
 
 import pytest
@@ -15,6 +16,7 @@ from koalapy.model.job import Job, without_attempts
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
+from koalapy.model.work import KINDS, Work
 from koalapy.store import records
 from koalapy.store.contract import StoreConflict, StoreUnreadable
 
@@ -42,11 +44,11 @@ JOB = Job(
 )
 
 
-@given(st.from_type(Job))
-def test_jobs_come_back_equal_without_their_attempts(job: Job) -> None:
-    text = records.dump_job(job)
-    assert records.load_job(text) == without_attempts(job)
-    assert records.dump_job(records.load_job(text)) == text
+@given(st.one_of(*(st.from_type(each.value) for each in KINDS)))
+def test_work_of_every_kind_comes_back_equal_a_job_without_its_attempts(work: Work) -> None:
+    kind, text = records.dump_work(work)
+    assert records.load_work(kind, text) == (without_attempts(work) if isinstance(work, Job) else work)
+    assert records.dump_work(records.load_work(kind, text)) == (kind, text)
     assert text.isascii()
 
 
@@ -71,11 +73,12 @@ def test_details_come_back_equal(details: dict[str, Any]) -> None:
 def test_bytes_that_are_no_text_come_back_equal(name: str, argument: str) -> None:
     wish = replace(WISH, arguments=(argument,), environment=((name, argument),))
     job = replace(JOB, owner=name, key=argument, request=Request(name=name, components=(wish,)))
-    assert records.load_job(records.dump_job(job)) == without_attempts(job)
+    assert records.load_work("job", records.dump_work(job)[1]) == without_attempts(job)
 
 
 def test_values_come_back_with_their_types() -> None:
-    job = records.load_job(records.dump_job(JOB))
+    job = records.load_work(*records.dump_work(JOB))
+    assert isinstance(job, Job)
     assert isinstance(job.state, JobState)
     assert isinstance(job.attempts, tuple)
     command = CancelAttempt(cluster="vu", attempt=AttemptId(JobId(7), 0, 2), batch_id="9")
@@ -85,15 +88,15 @@ def test_values_come_back_with_their_types() -> None:
 
 
 def test_fields_are_written_in_the_order_of_their_declaration() -> None:
-    fields = json.loads(records.dump_job(JOB))
+    fields = json.loads(records.dump_work(JOB)[1])
     assert list(fields) == list(Job.__dataclass_fields__)
     assert list(json.loads(records.dump_attempt(ATTEMPT))) == list(Attempt.__dataclass_fields__)
 
 
 def test_a_record_without_a_field_that_was_added_later_gets_its_default() -> None:
-    fields = json.loads(records.dump_job(JOB))
+    fields = json.loads(records.dump_work(JOB)[1])
     del fields["collecting"], fields["key"], fields["request"]["when_busy"]
-    assert records.load_job(json.dumps(fields)) == without_attempts(JOB)
+    assert records.load_work("job", json.dumps(fields)) == without_attempts(JOB)
     fields = json.loads(records.dump_attempt(ATTEMPT))
     del fields["cancelling"], fields["request"]["account"]
     assert records.load_attempt(json.dumps(fields)) == ATTEMPT
@@ -102,7 +105,7 @@ def test_a_record_without_a_field_that_was_added_later_gets_its_default() -> Non
 @pytest.mark.parametrize("path", [(), ("request",)], ids=str)
 def test_a_field_of_a_newer_version_is_refused(path: tuple[str, ...]) -> None:
     for text, load in (
-        (records.dump_job(JOB), records.load_job),
+        (records.dump_work(JOB)[1], partial(records.load_work, "job")),
         (records.dump_attempt(ATTEMPT), records.load_attempt),
     ):
         fields = json.loads(text)
@@ -122,20 +125,20 @@ def test_a_field_of_a_newer_version_is_refused(path: tuple[str, ...]) -> None:
 )
 def test_a_field_of_another_type_is_refused(damage: dict[str, Any]) -> None:
     with pytest.raises(StoreUnreadable, match=next(iter(damage))):
-        records.load_job(json.dumps(json.loads(records.dump_job(JOB)) | damage))
+        records.load_work("job", json.dumps(json.loads(records.dump_work(JOB)[1]) | damage))
 
 
 def test_a_record_without_a_required_field_is_refused() -> None:
-    fields = json.loads(records.dump_job(JOB))
+    fields = json.loads(records.dump_work(JOB)[1])
     del fields["owner"]
     with pytest.raises(StoreUnreadable, match="owner"):
-        records.load_job(json.dumps(fields))
+        records.load_work("job", json.dumps(fields))
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", "[1]", '"job"'])
 def test_a_text_that_is_no_record_is_refused(text: str) -> None:
     with pytest.raises(StoreUnreadable, match="Job record"):
-        records.load_job(text)
+        records.load_work("job", text)
     with pytest.raises(StoreUnreadable, match="history record"):
         records.load_details(text)
 

@@ -161,7 +161,7 @@ def test_an_unreadable_job_is_set_aside_and_hides_no_other(
     store = open_it()
     text = store.repair(partial(unreadable.raw, name="job/1"))
     store.close()
-    change(tmp_path, "UPDATE jobs SET record = ? WHERE id = 1", damaged(text, how))
+    change(tmp_path, "UPDATE work SET record = ? WHERE id = 1", damaged(text, how))
     store = open_it()
     found = store.load()
     assert [job.id for job in found.jobs] == [2, 3]
@@ -188,7 +188,7 @@ def test_an_unreadable_job_is_set_aside_and_hides_no_other(
 
 
 def test_a_job_in_a_row_of_unknown_state_can_be_repaired(open_it: Callable[[], SqlStore], tmp_path: Path) -> None:
-    change(tmp_path, "UPDATE jobs SET state = 'sleeping' WHERE id = 2")
+    change(tmp_path, "UPDATE work SET state = 'sleeping' WHERE id = 2")
     store = open_it()
     assert [job.id for job in store.load().jobs] == [1, 3]
     assert [each.name for each in store.unreadable()] == ["job/2"]
@@ -236,7 +236,7 @@ def test_a_job_is_set_aside_with_an_unreadable_attempt_until_it_is_repaired(
 
 
 def test_pilots_are_set_aside_with_their_sweep(open_it: Callable[[], SqlStore], tmp_path: Path) -> None:
-    change(tmp_path, "UPDATE sweeps SET record = '{' WHERE id = 4")
+    change(tmp_path, "UPDATE work SET record = '{' WHERE id = 4")
     store = open_it()
     found = store.load()
     assert ([job.id for job in found.jobs], found.sweeps, found.launchers) == ([1, 2, 3], (), ())
@@ -293,7 +293,7 @@ def test_new_learned_values_replace_an_unreadable_record(open_it: Callable[[], S
 def test_dropping_a_job_drops_its_commands_and_keeps_its_pending_cancel(
     open_it: Callable[[], SqlStore], tmp_path: Path
 ) -> None:
-    change(tmp_path, "UPDATE jobs SET record = '{' WHERE id = 1")
+    change(tmp_path, "UPDATE work SET record = '{' WHERE id = 1")
     store = open_it()
     store.repair(partial(unreadable.drop, name="job/1"))
     found = store.load()
@@ -330,7 +330,7 @@ def test_an_invalid_text_is_not_imported(open_it: Callable[[], SqlStore], how: s
 
 
 def test_attempts_of_an_unreadable_job_are_no_unknown_tags(open_it: Callable[[], SqlStore], tmp_path: Path) -> None:
-    change(tmp_path, "UPDATE jobs SET record = '{' WHERE id = 1")
+    change(tmp_path, "UPDATE work SET record = '{' WHERE id = 1")
     store = open_it()
     store.load()
     held, stranger = tag_of(store.instance, attempt(1)), tag_of(store.instance, attempt(99))

@@ -49,7 +49,7 @@ down_revision = "{head}"
 
 def upgrade():
     op.create_table("colours", sa.Column("name", sa.Text, primary_key=True))
-    op.add_column("jobs", sa.Column("colour", sa.Text, server_default="red", nullable=False))
+    op.add_column("work", sa.Column("colour", sa.Text, server_default="red", nullable=False))
     {more}
 """
 
@@ -140,7 +140,7 @@ def test_a_migration_keeps_the_records_of_an_older_store(old: Path, newer: Path)
     with writing(old / FILE_NAME) as connection:
         migrate(connection, newer)
     with writing(old / FILE_NAME) as connection:
-        assert connection.exec_driver_sql("SELECT id, colour FROM jobs").all() == [(7, "red")]
+        assert connection.exec_driver_sql("SELECT id, colour FROM work").all() == [(7, "red")]
         assert connection.exec_driver_sql("SELECT kind FROM history").all() == [("work_submitted",)]
         assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").all() == [("9999",)]
 
@@ -153,7 +153,7 @@ def test_an_older_store_is_migrated_when_it_is_opened(old: Path, newer: Path, mo
     assert (store.jobs(), store.history(JOB.id), store.epoch) == ([JOB], [LINE], 2)
     store.close()
     with writing(old / FILE_NAME) as connection:
-        assert connection.exec_driver_sql("SELECT colour FROM jobs").all() == [("red",)]
+        assert connection.exec_driver_sql("SELECT colour FROM work").all() == [("red",)]
 
 
 def test_a_migration_that_fails_leaves_the_store_as_it_was(old: Path, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_newer_store_is_refused_and_kept(old: Path, newer: Path) -> None:
 
 def test_a_record_of_a_newer_koalapy_is_set_aside_with_its_unknown_field(old: Path) -> None:
     database = sqlite3.connect(old / FILE_NAME)
-    database.execute("""UPDATE jobs SET record = replace(record, '"owner"', '"colour":"red","owner"')""")
+    database.execute("""UPDATE work SET record = replace(record, '"owner"', '"colour":"red","owner"')""")
     database.commit()
     database.close()
     store = open_store("sqlite", old)

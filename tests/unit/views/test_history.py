@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from koalapy.cli.clean import attempt_in_words
+from koalapy.model.header import Outcome
 from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import FIRST_LAUNCHER, JobId
-from koalapy.model.job import Outcome
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import Instant
 from koalapy.views.history import SENTENCES, sentence

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from koalapy.model.attempt import Attempt, LauncherFields, Owner, OwnerKind
 from koalapy.model.change import Change
+from koalapy.model.header import Outcome
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId, JobId, launcher_id
-from koalapy.model.job import Job, Outcome
+from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import AttemptState, Ending, JobState
 from koalapy.model.sweep import Sweep

@@ -1,4 +1,4 @@
-"""The first tables: jobs, sweeps and what belongs to them, the outbox, usage, and what koalad knows of itself."""
+"""The first tables: work and what belongs to it, the outbox, usage, and what koalad knows of itself."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -66,19 +66,19 @@ def _create_jobs() -> None:
         sa.Column("key", sa.Text),
         sa.UniqueConstraint("owner", "key", name="identities_owner_key"),
     )
-    for name in ("jobs", "sweeps"):
-        op.create_table(
-            name,
-            sa.Column("id", sa.Integer, _identity(f"{name}_identity"), primary_key=True, autoincrement=False),
-            sa.Column("owner", sa.Text, nullable=False),
-            sa.Column("name", sa.Text, nullable=False),
-            sa.Column("state", sa.Text, nullable=False),
-            sa.Column("submitted_at", sa.BigInteger, nullable=False),
-            sa.Column("finished_at", sa.BigInteger),
-            sa.Column("record", sa.Text, nullable=False),
-        )
-        op.create_index(f"{name}_state", name, ["state"])
-        op.create_index(f"{name}_finished", name, ["finished_at"])
+    op.create_table(
+        "work",
+        sa.Column("id", sa.Integer, _identity("work_identity"), primary_key=True, autoincrement=False),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("owner", sa.Text, nullable=False),
+        sa.Column("name", sa.Text, nullable=False),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("submitted_at", sa.BigInteger, nullable=False),
+        sa.Column("finished_at", sa.BigInteger),
+        sa.Column("record", sa.Text, nullable=False),
+    )
+    op.create_index("work_state", "work", ["state"])
+    op.create_index("work_finished", "work", ["finished_at"])
     op.create_table(
         "attempts",
         sa.Column("job", sa.Integer, primary_key=True, autoincrement=False),
@@ -118,7 +118,7 @@ def _create_what_jobs_leave() -> None:
         sa.Column("details", sa.Text, nullable=False),
     )
     op.create_index("history_of_job", "history", ["job", "sequence"])
-    sweep = sa.ForeignKey("sweeps.id", ondelete="CASCADE", name="results_sweep")
+    sweep = sa.ForeignKey("work.id", ondelete="CASCADE", name="results_sweep")
     op.create_table(
         "results",
         sa.Column("sequence", _count(), primary_key=True),
