@@ -8,7 +8,7 @@ import typer
 from koalapy.cli import output
 from koalapy.cli.options import Json
 from koalapy.cli.signals import interruptible
-from koalapy.cli.sim_replay import processors_of
+from koalapy.cli.sim_run import Out
 from koalapy.common.extras import need_extra
 from koalapy.model.errors import RequestError
 from koalapy.model.units import Duration, parse_duration
@@ -17,7 +17,6 @@ Log = Annotated[Path, typer.Argument(metavar="LOG", help="SWF or GWF, also .gz, 
 Sizes = Annotated[list[str] | None, typer.Option("--size", metavar="SITE=N", help="Processors of a site; repeat it.")]
 Within = Annotated[str, typer.Option("--within", metavar="TIME", help="Time after the first job of a batch.")]
 Lenient = Annotated[bool, typer.Option("--lenient", help="Skip invalid jobs, and count them.")]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory for table and figure.")]
 _SHOWN = 20
 
 
@@ -28,6 +27,7 @@ def imbalance(
     with output.errors_reported(), interruptible():
         need_extra("experiments", "The comparison")
         from koalapy.experiments.files import check, write
+        from koalapy.experiments.replay.rules import processors_of
         from koalapy.experiments.workloads import grids
         from koalapy.experiments.workloads.pictures import draw_imbalance
 

@@ -1,11 +1,15 @@
-"""The report on a replay: messages on the trace, a table on disk, tables on the terminal, or a JSON document."""
+"""The report on a replay: the trace, the progress of its runs, a table on disk, tables on the terminal, or JSON."""
 
-import csv
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 
 from koalapy.cli import output
 from koalapy.model.counts import counted_as
@@ -13,12 +17,25 @@ from koalapy.model.units import SECOND, Duration, format_duration
 
 if TYPE_CHECKING:  # numpy is imported on use: other commands start without it
     from koalapy.experiments.replay.comparison import Figures
-    from koalapy.experiments.replay.jobs import ReplayRules, Survey
-    from koalapy.experiments.replay.run import ReplayOutcome
+    from koalapy.experiments.replay.jobs import Survey
+    from koalapy.experiments.replay.rules import ReplayRules
+    from koalapy.experiments.replay.run import ReplayOutcome, ReplayTask
 
 _AS_LOGGED = "as logged"
+_SILENCE_S = 60.0  # the longest time between two lines of a run without a terminal
 _MUCH = 0.05  # part of the jobs or of their processor time that matters if it is left out
 _UNIT = re.compile(r"\d+[a-z]")
+
+
+def survey(trace: Path, rules: "ReplayRules") -> "Survey":
+    """Read the trace, and show that meanwhile. Raises RequestError."""
+    from koalapy.experiments.replay import jobs
+
+    if not output.errors.is_terminal:
+        output.print_message(f"reading {trace}")
+        return jobs.survey(trace, rules)
+    with output.errors.status(f"reading {trace}"):
+        return jobs.survey(trace, rules)
 
 
 def print_survey(found: "Survey") -> None:
@@ -46,19 +63,77 @@ def print_survey(found: "Survey") -> None:
         )
 
 
+def as_logged(found: "Survey") -> "Figures | None":
+    """Return the figures of the trace itself; None if it has no waits."""
+    from koalapy.experiments.replay.comparison import figures
+
+    return figures(found.logged) if len(found.logged) else None
+
+
+def run_all(tasks: "Sequence[ReplayTask]", jobs: int, workers: int) -> "list[ReplayOutcome]":
+    """Return the outcomes of all runs, in their order. Their progress is shown meanwhile."""
+    from koalapy.experiments.replay.run import side_by_side
+
+    found: dict[int, ReplayOutcome] = {}
+    with _shown([task.name for task in tasks], jobs) as show:
+        for index, done, outcome in side_by_side(tasks, workers):
+            show(index, done)
+            if outcome is not None:
+                found[index] = outcome
+    return [found[index] for index in range(len(tasks))]
+
+
+@contextmanager
+def _shown(names: Sequence[str], jobs: int) -> Iterator[Any]:
+    """Yield a function that shows the progress of a run, given its index and its number of finished jobs.
+
+    On a terminal each run has a bar; in a pipe it has lines.
+    """
+    if not output.errors.is_terminal:
+        yield Lines(names, jobs)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=output.errors.console) as bars:
+        tasks = [bars.add_task(name, total=jobs) for name in names]
+        yield lambda index, done: bars.update(tasks[index], completed=done)
+
+
+class Lines:
+    """Progress as lines: one for every tenth of a run's jobs, and at least one a minute.
+
+    A line gives the time left if that is a minute or more.
+    """
+
+    def __init__(self, names: Sequence[str], jobs: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._names, self._jobs, self._clock = names, jobs, clock
+        self._begun: dict[int, tuple[float, int]] = {}  # by run: (time of its first progress, its jobs then)
+        self._printed: dict[int, tuple[float, int]] = {}  # by run: (time of its last line, its tenth then)
+
+    def __call__(self, index: int, done: int) -> None:
+        now, tenth = self._clock(), 10 * done // self._jobs
+        began = self._begun.setdefault(index, (now, done))
+        last, before = self._printed.setdefault(index, (now, 0))
+        if tenth > before or now - last >= _SILENCE_S:
+            self._printed[index] = now, tenth
+            left = self._left(now - began[0], done - began[1], self._jobs - done)
+            output.print_message(f"{self._names[index]}: {done:,} of {self._jobs:,} jobs{left}")
+
+    def _left(self, took_s: float, done: int, left: int) -> str:
+        seconds = took_s * left / done if done else 0.0
+        return f", about {rounded_duration(seconds)} to go" if seconds >= _SILENCE_S else ""
+
+
 def write_table(outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None", path: Path) -> Path:
     """Write all figures as CSV, a row for each outcome and one for the trace itself. Return the path."""
+    from koalapy.experiments import files
+
     rows: list[dict[str, Any]] = [
         {"queue": each.queue, "max_overtakes": _bound(each), "placement": each.placement} | asdict(each.figures)
         for each in outcomes
     ]
     if logged is not None:
         rows.append({"queue": _AS_LOGGED, "max_overtakes": "", "placement": ""} | asdict(logged))
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()}
-                         for row in rows)  # fmt: skip
+    files.write_table(path, rows)
     return path
 
 
@@ -95,7 +170,7 @@ def print_outcomes(outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None"
 
 
 def document(
-    trace: Path, terms: "ReplayRules", found: "Survey", outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None",
+    trace: Path, rules: "ReplayRules", found: "Survey", outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None",
     out: Path, table: Path,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the document of `koala sim replay --json`. `out`: the directory of the outcomes' files."""
@@ -108,8 +183,8 @@ def document(
         "left_out_of_jobs_that_ran": jobs,
         "left_out_of_processor_time": work,
         "changed": dict(found.changed),
-        "grace": {"seconds": terms.grace.time / SECOND, "part": terms.grace.part},
-        "clusters": dict(terms.sizes),
+        "grace": {"seconds": rules.grace.time / SECOND, "part": rules.grace.part},
+        "clusters": dict(rules.sizes),
         "table": str(table),
         "as_logged": asdict(logged) if logged is not None else None,
         "policies": [_policy(each, out) for each in outcomes],

@@ -34,7 +34,7 @@ def write(
         directory.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".", dir=directory) as made:
             for file, table in tables.items():
-                _write_table(Path(made, file), table)
+                write_table(Path(made, file), table)
             _write_figure(figure, Path(made, name))
             for file in names:
                 Path(made, file).replace(directory / file)
@@ -44,7 +44,8 @@ def write(
     return [directory / file for file in names]
 
 
-def _write_table(path: Path, rows: Sequence[Row]) -> None:
+def write_table(path: Path, rows: Sequence[Row]) -> None:
+    """Write the rows as CSV, with a header. Raises OSError."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()

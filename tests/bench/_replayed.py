@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from koalapy.engine import Engine
-from koalapy.experiments.replay.job import Ran, ReplayJob
+from koalapy.experiments.replay.record import Ran, ReplayJob
 from koalapy.experiments.replay.world import Replay
 from koalapy.experiments.workloads.reading import TraceJob
 from koalapy.experiments.workloads.swf import read_swf, write_swf

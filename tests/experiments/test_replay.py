@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 from koalapy.experiments.replay import run as replay_run
 from koalapy.experiments.replay.comparison import figures
 from koalapy.experiments.replay.gantt import MOST_DRAWN, Block, Use, blocks, draw, paint
-from koalapy.experiments.replay.job import Ran, ReplayJob
-from koalapy.experiments.replay.jobs import Grace, Jobs, ReplayRules, Share, Survey, survey
-from koalapy.experiments.replay.record import Record
+from koalapy.experiments.replay.jobs import Jobs, Share, Survey, survey
+from koalapy.experiments.replay.record import Ran, Record, ReplayJob
+from koalapy.experiments.replay.rules import Grace, ReplayRules, measured, sites, sizes
 from koalapy.experiments.replay.schedule import Origin, schedule
-from koalapy.experiments.replay.sizes import measured, sites, sizes
 from koalapy.experiments.workers import leave_signals_to_parent
 from koalapy.experiments.workloads.reading import Ended
 from koalapy.experiments.workloads.swf import read_swf

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from koalapy.cli.main import app
-from koalapy.cli.sim_replay import Lines
+from koalapy.cli.sim_replay_report import Lines
 from koalapy.experiments.workloads.lublin import BATCH, jobs
 from koalapy.experiments.workloads.swf import read_swf, write_swf
 

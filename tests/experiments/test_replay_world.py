@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from koalapy.experiments.replay.cluster import ReplayBatchJob
-from koalapy.experiments.replay.job import Ran, ReplayJob
+from koalapy.experiments.replay.record import Ran, ReplayJob
 from koalapy.experiments.replay.world import Replay
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.job import Job

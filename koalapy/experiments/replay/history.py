@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from koalapy.experiments.replay.job import ReplayJob, Unfit
+from koalapy.experiments.replay.record import ReplayJob, Unfit
 from koalapy.experiments.workloads.lines import bad_line, read_whole
 from koalapy.model.errors import RequestError
 from koalapy.model.request import LOWEST_PRIORITY

@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from koalapy.experiments.replay.history import HistoryReader
-from koalapy.experiments.replay.job import Ran, ReplayJob, Unfit
-from koalapy.experiments.replay.record import Record
+from koalapy.experiments.replay.record import Ran, Record, ReplayJob, Unfit
+from koalapy.experiments.replay.rules import Grace, ReplayRules
 from koalapy.experiments.workloads.gwf import read_gwf
 from koalapy.experiments.workloads.lines import bad_line, read_lines
 from koalapy.experiments.workloads.reading import LENIENT, Ended, TraceJob, TraceReader, counts_text
@@ -24,34 +24,6 @@ _SORT = "Sort the trace by submission, or read it with --lenient, which takes su
 _LARGER, _LARGER_THAN_ITS = "larger than any cluster", "larger than its cluster"
 _NO_SITE, _NO_CLUSTER = "of a site that is not a cluster", "of another cluster"
 _FIELDS_OF_SWF = 18
-
-
-class Grace(NamedTuple):
-    """The time for which a job may exceed its request: a constant, and a part of the request (0.1 is 10 per cent)."""
-
-    time: Duration = Duration(0)
-    part: float = 0.0
-
-    def of(self, requested: Duration) -> Duration:
-        return Duration(self.time + round(self.part * requested))
-
-
-NO_GRACE = Grace()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayRules:
-    """The rules that jobs must meet. `sites`: the cluster for the jobs of each site of the trace; None: any.
-
-    `most`: the maximum number of jobs; None: no maximum. `lenient`: jobs that cannot be replayed are left out and
-    counted. `grace`: how long jobs of a log may exceed their requests.
-    """
-
-    sizes: Mapping[str, int]
-    sites: Mapping[str, str] | None = None
-    most: int | None = None
-    lenient: bool = False
-    grace: Grace = NO_GRACE
 
 
 class Share(NamedTuple):

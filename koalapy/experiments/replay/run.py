@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from koalapy.experiments.replay.comparison import Figures, figures
 from koalapy.experiments.replay.gantt import By, draw
-from koalapy.experiments.replay.jobs import Jobs, ReplayRules, Survey
+from koalapy.experiments.replay.jobs import Jobs, Survey
 from koalapy.experiments.replay.record import Record
+from koalapy.experiments.replay.rules import ReplayRules
 from koalapy.experiments.replay.schedule import Origin, schedule
 from koalapy.experiments.replay.world import Replay
 from koalapy.experiments.workers import leave_signals_to_parent, signals_held

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from koalapy.engine import Engine
 from koalapy.experiments.replay.cluster import ReplayBatchJob, ReplayCluster
-from koalapy.experiments.replay.job import Ran, ReplayJob
+from koalapy.experiments.replay.record import Ran, ReplayJob
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import CancelAttempt, ReleaseAttempt, SubmitAttempt
 from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, Event, WorkSubmitted, WrapperReported

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from koalapy.cli.sim_replay import replay_journal
+from koalapy.cli.sim_journal import replay_journal
 from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
 from koalapy.journal.journal import Journal, Taken
