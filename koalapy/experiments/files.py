@@ -8,6 +8,8 @@ from tempfile import TemporaryDirectory
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.transforms import Bbox
 
 from koalapy.experiments.plan import Row
 from koalapy.model.errors import RequestError
@@ -35,7 +37,7 @@ def write(
         with TemporaryDirectory(prefix=".", dir=directory) as made:
             for file, table in tables.items():
                 write_table(Path(made, file), table)
-            _write_figure(figure, Path(made, name))
+            write_figure(figure, Path(made, name))
             for file in names:
                 Path(made, file).replace(directory / file)
     except OSError as error:
@@ -52,10 +54,27 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
         writer.writerows({column: _written(value) for column, value in row.items()} for row in rows)
 
 
-def _write_figure(figure: Figure, base: Path) -> None:
+def write_figure(figure: Figure, base: Path) -> list[Path]:
+    """Write `base`.png and `base`.svg, and return their paths. Raises OSError."""
+    png, svg = (base.with_name(f"{base.name}.{suffix}") for suffix in ("png", "svg"))
+    figure.set_layout_engine(_Repeatable())
     with matplotlib.rc_context({"svg.hashsalt": "koala"}):
-        figure.savefig(f"{base}.png", dpi=110, metadata={"Software": None})
-        figure.savefig(f"{base}.svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(png, dpi=110, metadata={"Software": None})
+        figure.savefig(svg, metadata={"Date": None, "Creator": None})
+    return [png, svg]
+
+
+class _Repeatable(ConstrainedLayoutEngine):
+    """The constrained layout, which is the same in each process.
+
+    The last bits of its solver's results depend on addresses in memory, and the names of an SVG on these bits.
+    """
+
+    def execute(self, fig: Figure) -> None:
+        super().execute(fig)
+        for axes in fig.get_axes():
+            axes.set_position(Bbox(axes.get_position(original=True).get_points().round(9)))
+            axes.set_in_layout(True)  # `set_position` ends that
 
 
 def _written(value: str | int | float) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import matplotlib
 import numpy
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
@@ -19,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
+from koalapy.experiments.files import write_figure
 from koalapy.experiments.replay.comparison import backlog
 from koalapy.experiments.replay.record import NEVER, Column, Record
 from koalapy.model.errors import OurError
@@ -110,12 +110,7 @@ def draw(record: Record, title: str, by: By, base: Path, logged: Record | None =
     `by`: the users, groups or queues with most work have a colour each. `logged`: what became of the jobs in the trace;
     its backlog is drawn beside that of the replay.
     """
-    figure = _figure(record, title, by, logged)
-    png, svg = (base.with_name(f"{base.name}.{suffix}") for suffix in ("png", "svg"))
-    with matplotlib.rc_context({"svg.hashsalt": "koala"}):
-        figure.savefig(png, dpi=110, metadata={"Software": None})
-        figure.savefig(svg, metadata={"Date": None, "Creator": None})
-    return [png, svg]
+    return write_figure(_figure(record, title, by, logged), base)
 
 
 def _figure(record: Record, title: str, by: By, logged: Record | None) -> Figure:
