@@ -115,9 +115,8 @@ class Koalad:
                 raise refusal
             commanded = replace(commanded, places=commanded.places | current_grid.places_of(grid.file))
             _save_commanded(state_directory, commanded)
-        attempts = _known_attempts(snapshot)
-        leases = leases_at_start(snapshot.leases, attempts, borrow_of(grid.file.site))
-        grid.file = with_temporary(grid.file, [*pilots_at_start(snapshot.pilots, attempts), *leases])
+        leases = leases_at_start(snapshot.leases, _known_attempts(snapshot), borrow_of(grid.file.site))
+        grid.file = with_temporary(grid.file, [*pilots_at_start(snapshot.pilots), *leases])
         draining = tuple(name for name in commanded.draining if name in grid.file.clusters)
         commanded = replace(commanded, draining=draining)
         self._settings = self._settings_of(grid.file, commanded.draining)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from koalapy.model.attempt import Attempt
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Launch, PilotOptions, Request, WhenBusy
@@ -90,10 +89,9 @@ def is_bound(job: Job) -> bool:
     return job.state is JobState.RUNNING and any(each.state.released for each in job.present)
 
 
-def pilots_at_start(pilots: Iterable[Pilot], attempts: Iterable[Attempt]) -> list[Pilot]:
+def pilots_at_start(pilots: Iterable[Pilot]) -> list[Pilot]:
     """Return the pilots of a store that must be clusters from koalad's start on.
 
-    Their programs run, or attempts on them are known. `attempts`: all that are not cleaned up.
+    Their programs run or have run: one that is closing must leave the grid, since commands to it may be unconfirmed.
     """
-    used = {each.cluster for each in attempts}
-    return [each for each in pilots if each.state.is_cluster or each.name in used]
+    return [each for each in pilots if each.state is not PilotState.BINDING]

@@ -749,7 +749,7 @@ def _jobs_are_placed_on_a_pilot_that_ends() -> Any:
 
 
 def _a_starting_koalad_knows_no_pilots() -> Any:
-    return patch.object(host, "pilots_at_start", lambda jobs, attempts: [])
+    return patch.object(host, "pilots_at_start", lambda pilots: [])
 
 
 # ---- links

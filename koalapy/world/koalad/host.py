@@ -178,9 +178,8 @@ class SimKoalad:
         process.start({each.name: self.link(each.name) for each in engine.settings.clusters}, self._collect)
 
     def _pilots_of(self, snapshot: Snapshot) -> list[ClusterSettings]:
-        """Return the pilots that a former koalad left, and those on which attempts are known."""
-        held = pilots_at_start(snapshot.pilots, _known_attempts(snapshot))
-        return [pilot_settings(each) for each in held if each.name in self._clusters]
+        """Return the pilots that a former koalad left."""
+        return [pilot_settings(each) for each in pilots_at_start(snapshot.pilots) if each.name in self._clusters]
 
     def _leases_of(self, snapshot: Snapshot) -> list[ClusterSettings]:
         """Return the leases that a former koalad left, and those on which attempts are known."""

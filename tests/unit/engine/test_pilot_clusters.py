@@ -7,7 +7,7 @@ from engine_play import INSTANCE, UNREACHABLE, Play, alike, component
 
 from koalapy.broker.fit import demand, misfit
 from koalapy.engine import Engine
-from koalapy.model.change import Snapshot
+from koalapy.model.change import OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import CancelAttempt, Command, ForgetAttempt, GridHint
 from koalapy.model.errors import Reason
@@ -328,15 +328,13 @@ def test_its_program_ends_before_its_walltime() -> None:
     assert (held.executable, held.arguments, held.processes(2)) == ("sleep", ("595",), 1)
 
 
-def test_a_starting_koalad_knows_those_that_run_and_those_with_attempts() -> None:
+def test_a_starting_koalad_knows_those_that_run_or_have_run() -> None:
     held = Held()
-    assert pilots_at_start([held.record], []) == []
+    assert pilots_at_start([held.record]) == []
     held.join()
-    job = held.play.submit(component(2, "pilot~1"))
-    attempts = held.play.job(job).present
-    assert pilots_at_start([held.record], []) == [held.record]
+    assert pilots_at_start([held.record]) == [held.record]
     closing = replace(held.record, state=PilotState.CLOSING)
-    assert (pilots_at_start([closing], []), pilots_at_start([closing], attempts)) == ([], [closing])
+    assert pilots_at_start([closing]) == [closing]
 
 
 def over(held: Held) -> list[Command]:
@@ -381,6 +379,40 @@ def test_what_is_pruned_after_a_pilot_is_over_and_what_is_tried_again_leaves_no_
     wanted = PruneRequested(work=(held.play.job(done),), before=held.play.now, records=False)
     (asked,) = [each for each in held.play.apply(wanted) if isinstance(each, ForgetAttempt)]
     assert asked == ForgetAttempt(cluster="alpha", attempt=AttemptId(done, 0, 1))
+
+
+def test_a_job_is_pruned_though_koalad_starts_again_while_the_pilot_under_it_is_closing() -> None:
+    held = Held()
+    held.join()
+    job = held.play.submit(component(2, "pilot~1"))
+    held.play.run(job)
+    (attempt,) = held.play.attempts(job)
+    held.play.end(attempt)
+    held.play.obey()
+    wanted = PruneRequested(work=(held.play.job(job),), before=held.play.now, records=True)
+    (asked,) = held.play.apply(wanted)
+    held.play.apply(CancelRequested(held.pilot))
+    assert held.state is PilotState.CLOSING
+    start_again(held, asked)
+    assert held.hints == ["JoinCluster"]  # its batch job may still be there
+    held.play.obey()
+    assert held.hints == ["JoinCluster", "LeaveCluster"]
+    held.leave()
+    assert [held.state] == [PilotState.ENDED]
+    again = [each for each in held.play.apply(wanted) if isinstance(each, ForgetAttempt)]
+    assert again == [ForgetAttempt(cluster="alpha", attempt=attempt)]
+
+
+def start_again(held: Held, *unconfirmed: Command) -> None:
+    """Another koalad goes on with what the former one has stored, and reaches the clusters that are no pilots."""
+    play = held.play
+    living = [job_value(each) for each in play.engine.core.records.jobs.values()]
+    pilots = (held.record,)
+    outbox = tuple(OutboxEntry(number, each) for number, each in enumerate(unconfirmed, start=1))
+    snapshot = Snapshot(instance=INSTANCE, jobs=(*living,), counters=play.counters, pilots=pilots, outbox=outbox)
+    clusters = (*play.settings.clusters, *(replace(INSIDE, name=each.name) for each in pilots_at_start(pilots)))
+    play.engine = Engine(replace(play.settings, clusters=clusters), Policies(worst_fit, fpfs), snapshot)
+    play.apply(*(ClusterConnected(cluster=each.name, version="22.05") for each in play.settings.clusters))
 
 
 @pytest.mark.parametrize("why", ["held", "unusable", "drained", "ended there"])
