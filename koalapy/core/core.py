@@ -23,10 +23,21 @@ from koalapy.core.wait_queue import WaitQueue
 from koalapy.information.kis import Information, PollUrgency
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Snapshot
-from koalapy.model.commands import AnnounceNotification, CollectOutput, Command, ForgetAttempt, SendNotification
+from koalapy.model.commands import (
+    AnnounceNotification,
+    CollectOutput,
+    Command,
+    ForgetAttempt,
+    GridHint,
+    JoinCluster,
+    LeaveCluster,
+    SendNotification,
+)
 from koalapy.model.facts import Fact
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.index import Index
+from koalapy.model.lease import LeasedCluster
+from koalapy.model.pilot import Pilot
 from koalapy.model.records import Records
 from koalapy.model.settings import Settings
 
@@ -44,7 +55,8 @@ class Core:
     that the cluster has shown, or that a Launcher has there. `nodes_changed`: whether a cluster was measured since the
     nodes were last surveyed for sweeps. `departed`: clusters that have left the grid since this koalad's start, to
     which no command goes. `facts`: those that were derived for the owners of attempts, which have not reacted yet.
-    `due`: the steps of the engine that are due.
+    `due`: the steps of the engine that are due. `grid_hints`: by cluster of a pilot or lease, the newest hint that
+    it joins or leaves the grid.
     """
 
     def __init__(self, settings: Settings, snapshot: Snapshot) -> None:
@@ -79,6 +91,7 @@ class Core:
         self.sessions, self.pauses = SessionState(), Pauses()
         self.neighbours = Neighbours(due, snapshot.neighbours, snapshot.requests_seen)
         self.leases = Leases(due, snapshot.leases)
+        self.grid_hints: dict[str, GridHint] = {}
         self.matching = Matching()
         self.node_sizes: dict[str, int] = {}
         self.nodes_changed = False
@@ -95,6 +108,7 @@ class Core:
         self.startup_gate.inherit(before.startup_gate)
         self.neighbours.inherit(before.neighbours)
         self.pilots.inherit(before.pilots)
+        self.grid_hints = before.grid_hints
         self.pruning.pruned = before.pruning.pruned
         self.notifications.given_up = before.notifications.given_up
         self.information.inherit(before.information)
@@ -118,7 +132,26 @@ class Core:
         self.came_before.pop(cluster, None)
         self.limited.pop(cluster, None)
         self.node_sizes.pop(cluster, None)
+        self.grid_hints.pop(cluster, None)
         self.mark_nodes_changed()
+
+    def let_join(self, joining: Pilot | LeasedCluster) -> None:
+        """Let a pilot or lease become a cluster of the grid, unless it is on the way to that."""
+        self._hint(JoinCluster(joining))
+
+    def let_leave(self, name: str) -> None:
+        """Let the cluster of a pilot or lease leave the grid, or not join it, unless it is on the way to that."""
+        is_there = name in self.information.clusters
+        if is_there or name in self.grid_hints:
+            self._hint(LeaveCluster(name))
+        if not is_there:
+            self.grid_hints.pop(name, None)
+
+    def _hint(self, hint: GridHint) -> None:
+        """Give a hint once: it is tried again until it is carried out."""
+        if type(self.grid_hints.get(hint.name)) is not type(hint):
+            self.grid_hints[hint.name] = hint
+            self.records.hint(hint)
 
     def mark_dirty(self) -> None:
         """Let the scheduling pass look at the wait queue again."""

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from koalapy.core.due import LEASES, REQUESTS, DueSteps
-from koalapy.model.commands import GridHint
 from koalapy.model.lease import BorrowedLease, Lease, LeaseId, LentLease
 from koalapy.model.states import LEASE_TRANSITIONS, LeaseState
 from koalapy.model.units import Instant
@@ -16,9 +15,8 @@ L = TypeVar("L", bound=LentLease | BorrowedLease)
 class Leases:
     """The records of the leases by neighbour and number, in the order in which they were asked for.
 
-    `changed`: those that have changed in this step. One that is gone has no record any more. `hinted`: by cluster the
-    hints by which leases join and leave the grid now. `examine_at`: when those that are lent are examined or measured
-    again. After a restart of koalad these are derived anew.
+    `changed`: those that have changed in this step. One that is gone has no record any more. `examine_at`: when those
+    that are lent are examined or measured again, which is derived anew after a restart of koalad.
     """
 
     def __init__(self, due: DueSteps, leases: Iterable[Lease] = ()) -> None:
@@ -26,7 +24,6 @@ class Leases:
         self.lent: dict[tuple[str, int], LentLease] = {}
         self.borrowed: dict[tuple[str, int], BorrowedLease] = {}
         self.changed: dict[LeaseId, Lease] = {}
-        self.hinted: dict[str, GridHint] = {}
         self.examine_at: dict[LeaseId, Instant] = {}
         for each in sorted(leases, key=lambda lease: (lease.asked_at, lease.id)):
             self._put(each)

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from koalapy.core.due import PILOTS, DueSteps
-from koalapy.model.commands import GridHint
 from koalapy.model.identity import JobId
 from koalapy.model.index import Index
 from koalapy.model.job import Job
@@ -19,9 +18,8 @@ class Pilots(Index):
     """The records of the pilots that are not over, by job, in the order of their opening.
 
     `unsaved`: the records that have changed in this step. `naming`: by pilot, the jobs and sweeps that name its
-    cluster. `hints`: by cluster, the newest hint that is not known to be carried out. `look_at`: when a pilot may end
-    next; `keep_at`: when one may be opened next. `keepers`: by cluster, of the rules of the grid file; after a restart
-    of koalad they begin anew.
+    cluster. `look_at`: when a pilot may end next; `keep_at`: when one may be opened next. `keepers`: by cluster, of the
+    rules of the grid file; after a restart of koalad they begin anew.
     """
 
     kinds = (Job, Sweep)
@@ -31,14 +29,13 @@ class Pilots(Index):
         self.records = {each.id: each for each in pilots}
         self.unsaved: dict[JobId, Pilot] = {}
         self.naming: dict[JobId, dict[JobId, None]] = {}
-        self.hints: dict[str, GridHint] = {}
         self.look_at: Instant | None = None
         self.keep_at: Instant | None = None
         self.keepers: dict[str, PilotKeeper] = {}
 
     def inherit(self, before: "Pilots") -> None:
         """Take over what no store keeps from the core that this one replaces."""
-        self.hints, self.keepers = before.hints, before.keepers
+        self.keepers = before.keepers
 
     def put(self, pilot: Pilot) -> Pilot:
         """Replace the record, or remove that of a pilot that has ended. Returns it.

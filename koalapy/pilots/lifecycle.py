@@ -11,7 +11,6 @@ from koalapy.coallocation.stop import cancel_work
 from koalapy.core.core import Core
 from koalapy.core.remaining import Remaining, present_on, remaining_on
 from koalapy.information.kis import Known
-from koalapy.model.commands import GridHint, JoinCluster, LeaveCluster
 from koalapy.model.errors import Reason
 from koalapy.model.events import ClusterChanged, ClusterJoined, PilotCloseRequested
 from koalapy.model.identity import JobId
@@ -41,7 +40,7 @@ def on_joined(core: Core, now: Instant, event: ClusterJoined) -> None:
     """Let the cluster of a pilot leave again that has ended meanwhile."""
     number = job_of_pilot(event.settings.name)
     if number is not None and number not in core.pilots.records:
-        _hint(core, LeaveCluster(event.settings.name))
+        core.let_leave(event.settings.name)
 
 
 def step(core: Core, now: Instant) -> bool:
@@ -61,7 +60,7 @@ def step(core: Core, now: Instant) -> bool:
         elif pilot.state.is_cluster and known is not None:
             _follow_use(core, now, pilot, known, spare)
         elif pilot.state.is_cluster and pilot.host_cluster in core.information.clusters:
-            _hint(core, JoinCluster(pilot))
+            core.let_join(pilot)
     return bool(pilots.records)
 
 
@@ -107,10 +106,8 @@ def _follow_end(core: Core, now: Instant, pilot: Pilot, known: Known | None) -> 
     _place_nothing(core, now, pilot)
     if _may_hold(core, pilot.id):
         return
-    if known is not None or isinstance(core.pilots.hints.get(pilot.name), JoinCluster):
-        _hint(core, LeaveCluster(pilot.name))
+    core.let_leave(pilot.name)
     if known is None:
-        core.pilots.hints.pop(pilot.name, None)
         core.pilots.put(replace(pilot, state=PilotState.FAILED if pilot.failed else PilotState.ENDED))
 
 
@@ -130,20 +127,11 @@ def _may_hold(core: Core, pilot: JobId) -> bool:
     return held or any(each.id.job == pilot for each in core.records.pending_cancels.values())
 
 
-def _hint(core: Core, hint: GridHint) -> None:
-    """Send the hint, unless it is the newest one on its cluster, which is being carried out."""
-    if type(core.pilots.hints.get(hint.name)) is not type(hint):
-        core.pilots.hints[hint.name] = hint
-        core.records.hint(hint)
-
-
 # ---- its use
 
 
 def _follow_use(core: Core, now: Instant, pilot: Pilot, known: Known, spare: Counter[str]) -> None:
     """Note since when nothing is on a pilot that is a cluster, and end it after its time."""
-    if isinstance(core.pilots.hints.get(pilot.name), JoinCluster):
-        del core.pilots.hints[pilot.name]
     drained = PilotState.DRAINING if known.settings.draining else PilotState.BOUND
     there = present_on(core, pilot.name)
     if is_used(core, pilot, known, there):

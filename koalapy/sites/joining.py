@@ -4,27 +4,21 @@ from collections.abc import Iterable, Mapping
 
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
-from koalapy.model.commands import GridHint, JoinCluster, LeaveCluster
 from koalapy.model.lease import Borrow, BorrowedLease, Lease, LeasedCluster, lease_network, lease_of_cluster
 from koalapy.model.units import Instant
 
 
 def step(core: Core, now: Instant) -> bool:
-    """Let leases join and leave the grid. A hint is given once: it is tried again until it is carried out.
-
-    It is due in each batch while a lease is borrowed, is in the grid, or is to leave it.
-    """
-    before, there = core.leases.hinted, core.information.clusters
-    joined = [name for name in core.information.temporary if lease_of_cluster(name) is not None]
+    """Let leases join and leave the grid. It is due in each batch while one is borrowed, in the grid, or to join it."""
     wanted = _clusters(core.leases.borrowed.values(), core.settings.borrow)
-    due: dict[str, GridHint] = {name: JoinCluster(each) for name, each in wanted.items() if name not in there}
-    begun = [name for name, hint in before.items() if isinstance(hint, JoinCluster)]
-    due |= {name: LeaveCluster(name) for name in (*joined, *begun) if name not in wanted}
-    for name, hint in due.items():
-        if before.get(name) != hint:
-            core.records.hint(hint)
-    core.leases.hinted = due
-    return bool(core.leases.borrowed or joined or due)
+    for name, lease in wanted.items():
+        if name not in core.information.clusters:
+            core.let_join(lease)
+    begun = [name for name in (*core.information.temporary, *core.grid_hints) if lease_of_cluster(name) is not None]
+    for name in begun:
+        if name not in wanted:
+            core.let_leave(name)
+    return bool(core.leases.borrowed or begun)
 
 
 def leases_at_start(leases: Iterable[Lease], attempts: Iterable[Attempt], borrow: Borrow | None) -> list[LeasedCluster]:
