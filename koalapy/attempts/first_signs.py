@@ -1,13 +1,20 @@
 """First signs after koalad's start: the first sign of each attempt that was live then goes into the history."""
 
 from koalapy.core.core import Core
-from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, BatchStatusSeen, Event, WrapperReported
+from koalapy.model.events import (
+    AttemptCleanedUp,
+    AttemptSubmitted,
+    BatchStatusSeen,
+    Event,
+    NeighbourMessage,
+    WrapperReported,
+)
 from koalapy.model.history import HistoryKind
 from koalapy.model.states import BatchState
 from koalapy.model.units import Instant
 
 
-def note(core: Core, now: Instant, event: Event) -> None:
+def note(core: Core, now: Instant, event: Event | NeighbourMessage) -> None:
     """Note the first sign of an attempt in its job's history, with its former and its present state.
 
     This must be called before the event's reactions.

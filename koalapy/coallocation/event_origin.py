@@ -12,7 +12,9 @@ from koalapy.model.events import (
     Event,
     LaunchersSeen,
     LauncherSuspected,
+    MessageReceived,
     NeighbourEvent,
+    NeighbourMessage,
     ParametersEnded,
     SubmissionFailed,
     WrapperReported,
@@ -32,8 +34,8 @@ OfAttempt = (
 _OF_ATTEMPT, _OF_NEIGHBOUR = frozenset(get_args(OfAttempt)), frozenset(get_args(NeighbourEvent))
 
 
-def own_part(core: Core, event: Event) -> Event | None:
-    """Return the event without reports on attempts of other clusters; None if nothing is left.
+def own_part(core: Core, event: Event) -> Event | NeighbourMessage | None:
+    """Return the event without reports on other clusters' attempts, or a neighbour's message; None if nothing is left.
 
     A report on an attempt of which no record is kept is let through. A cluster that has left the grid, whose link may
     still deliver, reports nothing; nor does a site that is no neighbour any more. A neighbour's message that was
@@ -41,7 +43,9 @@ def own_part(core: Core, event: Event) -> Event | None:
     """
     kind = type(event)
     if kind in _OF_NEIGHBOUR:
-        return event if core.neighbours.takes(event) else None  # type: ignore[arg-type]
+        if not core.neighbours.takes(event):  # type: ignore[arg-type]
+            return None
+        return event.message if isinstance(event, MessageReceived) else event
     cluster = getattr(event, "cluster", "")
     if cluster and cluster not in core.information.clusters:
         return None

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from koalapy.core.due import NEIGHBOURS, DueSteps
-from koalapy.model.events import NeighbourEvent, NeighbourJoined, NeighbourMessage
+from koalapy.model.events import MessageReceived, NeighbourEvent, NeighbourJoined
 from koalapy.model.identity import JobId
 from koalapy.model.lease import Origin, SeenRequest, SweepDemand
 from koalapy.model.neighbour import Neighbour
@@ -86,7 +86,7 @@ class Neighbours:
         record = self.records.get(event.neighbour)
         if record is None:
             return False
-        if not isinstance(event, NeighbourMessage):
+        if not isinstance(event, MessageReceived):
             return True
         if event.instance == record.instance and event.number <= record.received:
             return False

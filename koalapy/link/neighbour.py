@@ -55,20 +55,12 @@ from koalapy.model.commands import (
 )
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.events import (
-    FreeReported,
-    JobReceived,
-    LeaseEnded,
-    LeaseOffered,
-    LeaseReturned,
-    LeaseRevoked,
+    JobUnreadable,
+    MessageReceived,
     NeighbourConnected,
     NeighbourEvent,
     NeighbourLost,
-    ReceivedJobChanged,
-    RequestCancelled,
-    RequestDelegated,
-    RequestRejected,
-    SentJobReported,
+    NeighbourMessage,
 )
 from koalapy.model.identity import JobId, origin_of_site
 from koalapy.model.lease import Origin
@@ -220,7 +212,8 @@ class NeighbourConversation:
             return Reaction(answer=Refused(Reason("too_many_messages", "cluster", message, "Ask its people why.")))
         if number <= self._delivered:
             return Reaction((SiteAcknowledge(self._acknowledged),)) if self._acknowledged else Reaction()
-        event = _event(self._name, self._their_instance, number, from_json(body, BODIES))
+        found = _message(self._name, from_json(body, BODIES))
+        event = MessageReceived(neighbour=self._name, instance=self._their_instance, number=number, message=found)
         self._delivered = number
         return Reaction(commands=(self._deliver(event, number=number),))
 
@@ -282,62 +275,65 @@ def _body(command: NeighbourCommand) -> Any:
             return JobReport(command.job, sent.job, str(sent.state), sent.done, sent.count, code, message)
 
 
-def _event(neighbour: str, instance: str, number: int, body: Any) -> NeighbourEvent:
-    of: dict[str, Any] = {"neighbour": neighbour, "instance": instance, "number": number}
+def _message(neighbour: str, body: Any) -> NeighbourMessage:
+    """Return the message of a body. Raises MessageError for a word that it does not know."""
     match body:
         case LeaseRequest():
-            return RequestDelegated(
-                **of, lease=body.lease, processors=body.processors, walltime=Duration(body.walltime),
+            return DelegateRequest(
+                neighbour=neighbour, lease=body.lease, processors=body.processors, walltime=Duration(body.walltime),
                 origin=Origin(body.site or neighbour, body.request, body.round), dttl=body.dttl,
                 within=Duration(body.within), processors_per_node=body.per_node or None, memory=body.memory or None,
                 user=body.user, name=body.name, launchers=body.launchers, unisolated=body.unisolated,
                 executables=tuple(body.executables),
             )  # fmt: skip
         case LeaseCancel():
-            return RequestCancelled(**of, lease=body.lease)
+            return CancelRequest(neighbour=neighbour, lease=body.lease)
         case LeaseRejection():
             reason = Reason(body.code, "cluster", body.message, "")
-            return RequestRejected(**of, lease=body.lease, reason=reason, processors=body.processors)
-        case LeaseOffer():
+            return RejectRequest(neighbour=neighbour, lease=body.lease, reason=reason, processors=body.processors)
+        case LeaseOffer(lease=lease, lasts=lasts, length=length):
             isolation = tuple(body.visible) if body.isolated else None
-            lasts = Duration(body.lasts)
-            return LeaseOffered(**of, lease=body.lease, lasts=lasts, length=body.length, isolation=isolation)
+            return OfferLease(
+                neighbour=neighbour, lease=lease, lasts=Duration(lasts), length=length, isolation=isolation
+            )
         case LeaseReturn():
-            return LeaseReturned(**of, lease=body.lease)
+            return ReturnLease(neighbour=neighbour, lease=body.lease)
         case LeaseRevocation():
-            return LeaseRevoked(**of, lease=body.lease, within=Duration(body.within))
+            return RevokeLease(neighbour=neighbour, lease=body.lease, within=Duration(body.within))
         case LeaseEnd():
             reason = Reason(body.code, "cluster", body.message, "")
-            return LeaseEnded(**of, lease=body.lease, charge=body.charge, reason=reason)
+            return EndLease(neighbour=neighbour, lease=body.lease, charge=body.charge, reason=reason)
         case JobSending():
-            request, why = _received(neighbour, body)
-            return JobReceived(**of, job=JobId(body.job), request=request, reason=why)
+            found, job = _received(neighbour, body), JobId(body.job)
+            if isinstance(found, Reason):
+                return JobUnreadable(neighbour=neighbour, job=job, reason=found)
+            return SendJob(neighbour=neighbour, job=job, request=found)
         case JobChange():
-            return ReceivedJobChanged(**of, job=JobId(body.job), change=_word(SentChange, body.change))
+            return ChangeSentJob(neighbour=neighbour, job=JobId(body.job), change=_word(SentChange, body.change))
         case JobReport():
             state = _word(JobState, body.state)
             sent = Sent(job=JobId(body.there), state=state, done=body.done, count=body.jobs)
-            found = Reason(body.code, "cluster", body.message, "") if body.code else None
-            return SentJobReported(**of, job=JobId(body.job), sent=sent, reason=found)
-    return FreeReported(**of, processors=body.processors)
+            why = Reason(body.code, "cluster", body.message, "") if body.code else None
+            return ReportReceivedJob(neighbour=neighbour, job=JobId(body.job), sent=sent, reason=why)
+    return ReportFree(neighbour=neighbour, processors=body.processors)
 
 
-def _received(neighbour: str, body: JobSending) -> tuple[Request | None, Reason | None]:
-    """Return the request of a neighbour's job; or None, and why this site cannot read or run such a job."""
+def _received(neighbour: str, body: JobSending) -> Request | Reason:
+    """Return the request of a neighbour's job; or why this site cannot read or run such a job."""
     try:
         request = from_mapping(body.request, f"job {body.job} of the site {neighbour}", "/")
     except RequestError as error:
-        return None, error.reason
+        return error.reason
     if request.site is not None or request.notify or request.after:
-        return None, Reason("not_sent", "request", "It has site, notify or after, which are its sender's.", "")
+        return Reason("not_sent", "request", "It has site, notify or after, which are its sender's.", "")
     why = why_not_sent(request)
     if why is not None:
-        return None, Reason(why.code, why.whose, f"The job {why.message}.", why.advice)
+        return Reason(why.code, why.whose, f"The job {why.message}.", why.advice)
     try:
         need_matchmaker(request)
     except RequestError as error:
-        return None, error.reason
-    return request, None
+        return error.reason
+    return request
 
 
 _Word = TypeVar("_Word", bound=StrEnum)

@@ -195,6 +195,9 @@ class TrustLauncher:
     attempt: AttemptId
 
 
+# ---- the messages between sites: commands here, and at the neighbour what its engine reacts to (MessageReceived)
+
+
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFree:
@@ -207,7 +210,7 @@ class ReportFree:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegateRequest:
-    """Ask a neighbour for a lease of this number. The answer is RequestRejected or LeaseOffered.
+    """Ask a neighbour for a lease of this number. The answer is RejectRequest or OfferLease.
 
     `memory`: bytes per processor. `origin`: the request as all sites know it; its site is '' if it is this one. `dttl`:
     the links that it may pass beyond the neighbour. `within`: how long an answer is waited for. `user`, `name`: of the
@@ -233,7 +236,7 @@ class DelegateRequest:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequest:
-    """Take a request back, with the lease if there is one by now. The answer is RequestRejected or LeaseEnded."""
+    """Take a request back, with the lease if there is one by now. The answer is RejectRequest or EndLease."""
 
     neighbour: str
     lease: int
@@ -268,7 +271,7 @@ class OfferLease:
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReturnLease:
-    """Return a lease to its lender. The answer is LeaseEnded."""
+    """Return a lease to its lender. The answer is EndLease."""
 
     neighbour: str
     lease: int

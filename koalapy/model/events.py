@@ -4,21 +4,20 @@ from dataclasses import dataclass
 
 from koalapy.model.attempt import Attempt
 from koalapy.model.cluster import UNKNOWN_MACHINE, ClusterSettings, ClusterState, Machine, Node
+from koalapy.model.commands import NeighbourCommand
 from koalapy.model.ended_lease import LeaseKey
 from koalapy.model.errors import Reason
 from koalapy.model.fast_frozen import fast_frozen
 from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.intervals import NONE, Intervals
 from koalapy.model.job import Job
-from koalapy.model.lease import Origin
 from koalapy.model.matching import Answer
 from koalapy.model.neighbour import Relation
 from koalapy.model.notification import NotificationId, Outcome
 from koalapy.model.parameters import ParameterResult
 from koalapy.model.request import Request
-from koalapy.model.sent import Sent, SentChange
 from koalapy.model.states import BatchState, ReportedEnding, WrapperPhase
-from koalapy.model.units import Duration, Instant
+from koalapy.model.units import Instant
 from koalapy.model.usage import BatchSpan
 from koalapy.model.work import Work
 
@@ -151,159 +150,30 @@ class LeaseExamined:
     reason: Reason | None = None
 
 
-@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FreeReported:
-    """A neighbour has reported the most processors that this site could get.
-
-    `instance`, `number`: of its store, and of the message there, here and below.
-    """
+class JobUnreadable:
+    """The content of a SendJob that this site cannot read or run. `job`: its id at the neighbour."""
 
     neighbour: str
-    instance: str
-    number: int
-    processors: int
-
-
-@fast_frozen
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestDelegated:
-    """A neighbour asks for a lease; see DelegateRequest. The site of `origin` is the neighbour, or one behind it."""
-
-    neighbour: str
-    instance: str
-    number: int
-    lease: int
-    processors: int
-    walltime: Duration
-    origin: Origin
-    dttl: int
-    within: Duration
-    processors_per_node: int | None = None
-    memory: int | None = None
-    user: str = ""
-    name: str = ""
-    launchers: bool = False
-    unisolated: bool = False
-    executables: tuple[str, ...] = ()
-
-
-@fast_frozen
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestCancelled:
-    """A neighbour has taken its request back, with the lease if there is one."""
-
-    neighbour: str
-    instance: str
-    number: int
-    lease: int
-
-
-@fast_frozen
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRejected:
-    """A neighbour gives no lease. `processors`: the most that this site could get there now."""
-
-    neighbour: str
-    instance: str
-    number: int
-    lease: int
-    reason: Reason
-    processors: int
-
-
-@fast_frozen
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseOffered:
-    """A neighbour holds a lease for this site. `lasts`: how long, since it sent the offer.
-
-    `length`, `isolation`: see OfferLease.
-    """
-
-    neighbour: str
-    instance: str
-    number: int
-    lease: int
-    lasts: Duration
-    length: int = 1
-    isolation: tuple[str, ...] | None = None
-
-
-@fast_frozen
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseReturned:
-    """A neighbour has returned its lease."""
-
-    neighbour: str
-    instance: str
-    number: int
-    lease: int
-
-
-@fast_frozen
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseRevoked:
-    """A neighbour needs the processors of its lease, and ends it after `within`."""
-
-    neighbour: str
-    instance: str
-    number: int
-    lease: int
-    within: Duration
-
-
-@fast_frozen
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseEnded:
-    """A lease of a neighbour is over, and nothing runs on it. `charge`: processor-microseconds."""
-
-    neighbour: str
-    instance: str
-    number: int
-    lease: int
-    charge: int
+    job: JobId
     reason: Reason
 
 
+NeighbourMessage = NeighbourCommand | JobUnreadable
+
+
 @fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobReceived:
-    """A neighbour has sent a job that this site is to run. `job`: its id there.
+class MessageReceived:
+    """A message of a neighbour's outbox has come. The engine reacts to the `message`, whose neighbour is its sender.
 
-    `request`: None if it cannot be understood, for the `reason`.
+    `instance`: that of the neighbour's store. `number`: the message's there, by which one that is repeated is known.
     """
 
     neighbour: str
     instance: str
     number: int
-    job: JobId
-    request: Request | None
-    reason: Reason | None = None
-
-
-@fast_frozen
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceivedJobChanged:
-    """A neighbour has cancelled, held or released a job that it has sent. `job`: its id there."""
-
-    neighbour: str
-    instance: str
-    number: int
-    job: JobId
-    change: SentChange
-
-
-@fast_frozen
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentJobReported:
-    """A neighbour has reported how a job is that it was sent. `job`: its id here. `reason`: why it failed."""
-
-    neighbour: str
-    instance: str
-    number: int
-    job: JobId
-    sent: Sent
-    reason: Reason | None = None
+    message: NeighbourMessage
 
 
 # ---- from links to clusters: `cluster` is the origin, and reports only on itself (coallocation.event_origin)
@@ -653,24 +523,9 @@ Event = (
     | NeighbourLost
     | LeaseEndRequested
     | LeaseExamined
-    | FreeReported
-    | RequestDelegated
-    | RequestCancelled
-    | RequestRejected
-    | LeaseOffered
-    | LeaseReturned
-    | LeaseRevoked
-    | LeaseEnded
-    | JobReceived
-    | ReceivedJobChanged
-    | SentJobReported
+    | MessageReceived
 )
 
-# Events that arrive by the outbox of the neighbour, with a number there.
-NeighbourMessage = (
-    FreeReported | RequestDelegated | RequestCancelled | RequestRejected | LeaseOffered | LeaseReturned
-    | LeaseRevoked | LeaseEnded | JobReceived | ReceivedJobChanged | SentJobReported
-)  # fmt: skip
 NeighbourEvent = (
     NeighbourJoined
     | NeighbourLeft
@@ -678,5 +533,5 @@ NeighbourEvent = (
     | NeighbourLost
     | LeaseEndRequested
     | LeaseExamined
-    | NeighbourMessage
+    | MessageReceived
 )

@@ -12,9 +12,15 @@ from koalapy.broker.availability import Availability
 from koalapy.coallocation import lenders, retries
 from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
-from koalapy.model.commands import ReturnLease
+from koalapy.model.commands import (
+    EndLease,
+    OfferLease,
+    RejectRequest,
+    ReturnLease,
+    RevokeLease,
+)
 from koalapy.model.errors import Reason
-from koalapy.model.events import ClusterLeft, LeaseEnded, LeaseOffered, LeaseRevoked, RequestRejected
+from koalapy.model.events import ClusterLeft
 from koalapy.model.header import Outcome
 from koalapy.model.history import HistoryKind
 from koalapy.model.job import Job
@@ -57,7 +63,7 @@ _NO_ANSWER = Reason("no_answer", "transient", f"It did not answer within {format
 # ---- answers of lenders
 
 
-def on_rejected(core: Core, now: Instant, event: RequestRejected) -> None:
+def on_rejected(core: Core, now: Instant, event: RejectRequest) -> None:
     """Note why, so that the next step asks another neighbour."""
     reported = _reported(core, event.neighbour)
     core.neighbours.change(event.neighbour, free=event.processors, reported_at=now)
@@ -86,7 +92,7 @@ def _reported(core: Core, neighbour: str) -> int:
     return record.free - sum(each.processors for each in bound if (each.bound_at or 0) >= record.reported_at)
 
 
-def on_offered(core: Core, now: Instant, event: LeaseOffered) -> None:
+def on_offered(core: Core, now: Instant, event: OfferLease) -> None:
     """Take the lease, which becomes a cluster. One that was cancelled meanwhile is on its way back already."""
     lease = core.leases.borrowed.get((event.neighbour, event.lease))
     if lease is None:
@@ -115,7 +121,7 @@ def on_offered(core: Core, now: Instant, event: LeaseOffered) -> None:
         core.records.note(now, work.id, HistoryKind.LEASE_BOUND, cluster=lease.cluster, processors=lease.processors)
 
 
-def on_ended(core: Core, now: Instant, event: LeaseEnded) -> None:
+def on_ended(core: Core, now: Instant, event: EndLease) -> None:
     """Note the charge, also of a lease that was given up. The cluster of the lease leaves the grid now, if any.
 
     An end that this site cannot know of is counted as misbehaviour, and costs nothing.
@@ -152,7 +158,7 @@ def on_cluster_left(core: Core, now: Instant, event: ClusterLeft) -> None:
         core.leases.drop(lease)
 
 
-def on_revoked(core: Core, now: Instant, event: LeaseRevoked) -> None:
+def on_revoked(core: Core, now: Instant, event: RevokeLease) -> None:
     """Vacate the jobs on a lease that its lender takes back: they keep their positions, and nothing is counted.
 
     Each asks other neighbours first. Sweeps give up their nodes there, and running parameters go back into the pools.
@@ -207,7 +213,7 @@ def _is_early(now: Instant, lease: BorrowedLease) -> bool:
     return kept and lease.ends_at is not None and now < lease.ends_at - MINUTE
 
 
-def _close_given_up(core: Core, now: Instant, event: LeaseEnded) -> None:
+def _close_given_up(core: Core, now: Instant, event: EndLease) -> None:
     """Note the charge for a lease that was given up before its end was reported, once."""
     record = core.neighbours.records[event.neighbour]
     lease = next((each for each in record.given_up if each.number == event.lease), None)
@@ -220,7 +226,7 @@ def _close_given_up(core: Core, now: Instant, event: LeaseEnded) -> None:
     accounts.close_borrowed(core, now, lease, charge, event.reason)
 
 
-def _admitted_charge(core: Core, now: Instant, event: LeaseEnded, lease: BorrowedLease) -> int:
+def _admitted_charge(core: Core, now: Instant, event: EndLease, lease: BorrowedLease) -> int:
     """Return the charge for a lease: nothing if it was never offered, and no more than the time that has passed."""
     most = lease.processors * (now - lease.asked_at + MINUTE) if _is_offered(lease) else 0
     if event.charge > most:

@@ -11,10 +11,18 @@ from koalapy.coallocation.stop import cancel_work
 from koalapy.coallocation.user_requests import on_work_submitted
 from koalapy.core.core import Core
 from koalapy.information.kis import ClusterSummary
-from koalapy.model.commands import EndLease, ExamineNodes, MeasureLease, OfferLease, RejectRequest
+from koalapy.model.commands import (
+    CancelRequest,
+    EndLease,
+    ExamineNodes,
+    MeasureLease,
+    OfferLease,
+    RejectRequest,
+    ReturnLease,
+)
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
-from koalapy.model.events import LeaseExamined, LeaseReturned, RequestCancelled, WorkSubmitted
+from koalapy.model.events import LeaseExamined, WorkSubmitted
 from koalapy.model.hours import is_within, next_change
 from koalapy.model.identity import JobId, origin_of_site
 from koalapy.model.job import Job
@@ -103,7 +111,7 @@ def _claimed(core: Core, now: Instant, neighbour: str, component: ComponentReque
     return JobId(before)
 
 
-def on_given_back(core: Core, now: Instant, event: RequestCancelled | LeaseReturned) -> None:
+def on_given_back(core: Core, now: Instant, event: CancelRequest | ReturnLease) -> None:
     """End the pilot of a lease that its borrower does not want any more. One that has ended was reported as such."""
     lease = core.leases.lent.get((event.neighbour, event.lease))
     if lease is not None:

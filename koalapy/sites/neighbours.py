@@ -4,16 +4,11 @@ Sites report free processors to each other (SC'07, section 4.3), so that request
 """
 
 from koalapy.core.core import Core
-from koalapy.model.commands import ReportFree
-from koalapy.model.errors import Reason
-from koalapy.model.events import (
-    FreeReported,
-    LeaseEndRequested,
-    NeighbourConnected,
-    NeighbourJoined,
-    NeighbourLeft,
-    NeighbourLost,
+from koalapy.model.commands import (
+    ReportFree,
 )
+from koalapy.model.errors import Reason
+from koalapy.model.events import LeaseEndRequested, NeighbourConnected, NeighbourJoined, NeighbourLeft, NeighbourLost
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.sites import borrowing, counts, lending, receiving, revoking, sending
@@ -74,7 +69,7 @@ def on_lost(core: Core, now: Instant, event: NeighbourLost) -> None:
     counts.session_lost(core, event.neighbour, event.reason)
 
 
-def on_free_reported(core: Core, now: Instant, event: FreeReported) -> None:
+def on_free_reported(core: Core, now: Instant, event: ReportFree) -> None:
     core.neighbours.change(event.neighbour, free=event.processors, reported_at=now)
 
 

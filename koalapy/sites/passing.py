@@ -7,9 +7,12 @@ charged in its own books. What it borrows so is no cluster here.
 from dataclasses import replace
 
 from koalapy.core.core import Core
-from koalapy.model.commands import DelegateRequest, OfferLease, RevokeLease
+from koalapy.model.commands import (
+    DelegateRequest,
+    OfferLease,
+    RevokeLease,
+)
 from koalapy.model.errors import Reason
-from koalapy.model.events import LeaseOffered
 from koalapy.model.lease import BorrowedLease, LentLease
 from koalapy.model.states import LeaseState
 from koalapy.model.units import SECOND, Duration, Instant
@@ -73,7 +76,7 @@ def rejected(core: Core, now: Instant, ours: BorrowedLease, reason: Reason) -> N
         lending.refuse(core, now, again, lent.why or _of(ours, reason))
 
 
-def offered(core: Core, now: Instant, ours: BorrowedLease, lasts: Duration, event: LeaseOffered) -> None:
+def offered(core: Core, now: Instant, ours: BorrowedLease, lasts: Duration, event: OfferLease) -> None:
     """Take the lease, and offer it to the neighbour that asked for it. One that it does not want goes back."""
     changes = {"bound_at": now, "ends_at": Instant(now + lasts), "length": event.length}
     bound = core.leases.change(ours, state=LeaseState.BOUND, **changes)
@@ -86,13 +89,13 @@ def offered(core: Core, now: Instant, ours: BorrowedLease, lasts: Duration, even
     _offer(core, lent, lasts, event)
 
 
-def offered_late(core: Core, ours: BorrowedLease, event: LeaseOffered) -> None:
+def offered_late(core: Core, ours: BorrowedLease, event: OfferLease) -> None:
     """Let the neighbour know of a lease that was bound before its cancellation came there: it will be charged for."""
     if (lent := core.leases.lent_on(ours)) is not None:
         _offer(core, lent, Duration(0), event)
 
 
-def _offer(core: Core, lent: LentLease, lasts: Duration, event: LeaseOffered) -> None:
+def _offer(core: Core, lent: LentLease, lasts: Duration, event: OfferLease) -> None:
     offer = OfferLease(
         neighbour=lent.neighbour, lease=lent.number, lasts=lasts, length=event.length + 1, isolation=event.isolation
     )  # fmt: skip

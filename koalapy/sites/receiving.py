@@ -14,17 +14,14 @@ from koalapy.coallocation.user_requests import (
 )
 from koalapy.core.core import Core
 from koalapy.core.site_jobs import key_of_received, received_key
-from koalapy.model.commands import ReportReceivedJob
-from koalapy.model.errors import Reason
-from koalapy.model.events import (
-    CancelRequested,
-    HoldRequested,
-    JobReceived,
-    ReceivedJobChanged,
-    ReleaseRequested,
-    WorkSubmitted,
+from koalapy.model.commands import (
+    ChangeSentJob,
+    ReportReceivedJob,
+    SendJob,
 )
-from koalapy.model.identity import origin_of_site
+from koalapy.model.errors import Reason
+from koalapy.model.events import CancelRequested, HoldRequested, JobUnreadable, ReleaseRequested, WorkSubmitted
+from koalapy.model.identity import JobId, origin_of_site
 from koalapy.model.job import Job
 from koalapy.model.request import Request
 from koalapy.model.sent import Sent, SentChange, why_not_run
@@ -37,24 +34,37 @@ _CANCELLED_THERE = Reason("cancelled", "request", "Its sender has cancelled it."
 _CANCELLED_HERE = Reason("cancelled_there", "request", "It was cancelled by the people of that site.", "Ask them.")
 
 
-def on_received(core: Core, now: Instant, event: JobReceived) -> None:
+def on_received(core: Core, now: Instant, event: SendJob) -> None:
     """Submit the job, or report why it is not run."""
-    owner, key = origin_of_site(event.neighbour), key_of_received(event.instance, event.job)
+    owner, key = origin_of_site(event.neighbour), key_of_received(_instance(core, event.neighbour), event.job)
     if core.records.has_key(owner, key):
         return
     running = sum(each.count if isinstance(each, Flow) else 1 for each in core.received_jobs.jobs.values())
-    if event.request is None:
-        reason = event.reason
-    else:
-        reason = why_not_run(core.settings.run, event.neighbour, event.request, running)
-    if reason is None and event.request is not None and core.settings.run is not None:
+    reason = why_not_run(core.settings.run, event.neighbour, event.request, running)
+    if reason is None and core.settings.run is not None:
         request = _limited(event.request, core.settings.run.priority)
         on_work_submitted(core, now, WorkSubmitted(request=request, owner=owner, key=key))
         if core.records.has_key(owner, key):
             return
         reason = Reason("no_ids", "cluster", "It has no ids for jobs left.", "")
+    _report_not_run(core, event.neighbour, event.job, reason)
+
+
+def on_unreadable(core: Core, now: Instant, event: JobUnreadable) -> None:
+    """Report why the job is not run, unless it was submitted before."""
+    key = key_of_received(_instance(core, event.neighbour), event.job)
+    if not core.records.has_key(origin_of_site(event.neighbour), key):
+        _report_not_run(core, event.neighbour, event.job, event.reason)
+
+
+def _report_not_run(core: Core, neighbour: str, job: JobId, reason: Reason | None) -> None:
     sent = Sent(state=JobState.FAILED)
-    core.records.command(ReportReceivedJob(neighbour=event.neighbour, job=event.job, sent=sent, reason=reason))
+    core.records.command(ReportReceivedJob(neighbour=neighbour, job=job, sent=sent, reason=reason))
+
+
+def _instance(core: Core, neighbour: str) -> str:
+    """Return the instance of the neighbour's store, which has sent the present message."""
+    return core.neighbours.records[neighbour].instance
 
 
 def _limited(request: Request, priority: int) -> Request:
@@ -63,9 +73,9 @@ def _limited(request: Request, priority: int) -> Request:
     return replace(request, jobs=jobs, notify=(), priority=max(request.priority, priority))
 
 
-def on_changed(core: Core, now: Instant, event: ReceivedJobChanged) -> None:
+def on_changed(core: Core, now: Instant, event: ChangeSentJob) -> None:
     """Cancel, hold or release the job. One that has ended was reported as such."""
-    job = core.received_jobs.jobs.get((event.neighbour, event.instance, event.job))
+    job = core.received_jobs.jobs.get((event.neighbour, _instance(core, event.neighbour), event.job))
     if job is None:
         return
     if event.change is SentChange.CANCEL:

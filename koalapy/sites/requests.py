@@ -4,9 +4,11 @@ from collections import deque
 from functools import partial
 
 from koalapy.core.core import Core
+from koalapy.model.commands import (
+    DelegateRequest,
+)
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
-from koalapy.model.events import RequestDelegated
 from koalapy.model.isolated import why_not_isolated
 from koalapy.model.lease import MOST_EXECUTABLES, Asked, LentLease, Origin, SeenRequest, Wanted, too_long
 from koalapy.model.request import Isolate
@@ -32,7 +34,7 @@ _NO_LAUNCHERS = Reason(
 _NO_TIME = Reason("no_time", "transient", "There was no time left to answer.", "It is asked again.")
 
 
-def on_delegated(core: Core, now: Instant, event: RequestDelegated) -> None:
+def on_delegated(core: Core, now: Instant, event: DelegateRequest) -> None:
     """Keep the request for the next cycle, or reject it. One that is known was repeated."""
     neighbours, rules = core.neighbours, core.settings.delegation
     if (event.neighbour, event.lease) in core.leases.lent:
@@ -95,7 +97,7 @@ def _why_not_isolated(core: Core, lease: LentLease) -> Reason | None:
     return None if shown and known and not want.unisolated else _ISOLATED
 
 
-def _objection(core: Core, now: Instant, event: RequestDelegated) -> Reason | None:
+def _objection(core: Core, now: Instant, event: DelegateRequest) -> Reason | None:
     """Return why the request is not considered at all; None if it is."""
     lend, origin = core.settings.lend, event.origin
     if lend is None or event.neighbour not in lend.to:

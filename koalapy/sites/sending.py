@@ -8,9 +8,11 @@ from dataclasses import replace
 
 from koalapy.coallocation.stop import code_and_message
 from koalapy.core.core import Core
-from koalapy.model.commands import SendJob
+from koalapy.model.commands import (
+    ReportReceivedJob,
+    SendJob,
+)
 from koalapy.model.errors import Reason
-from koalapy.model.events import SentJobReported
 from koalapy.model.header import Outcome
 from koalapy.model.history import HistoryKind
 from koalapy.model.sent import MOST_SENT, Sent, SentJob
@@ -23,7 +25,7 @@ _FORGOTTEN = Reason(
 )
 
 
-def on_reported(core: Core, now: Instant, event: SentJobReported) -> None:
+def on_reported(core: Core, now: Instant, event: ReportReceivedJob) -> None:
     """Note what the site reports of a job that it runs, and end the job if it has ended there."""
     job = core.records.sent_jobs.get(event.job)
     if job is None or job.sent is None or job.site != event.neighbour:

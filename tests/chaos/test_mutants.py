@@ -88,8 +88,12 @@ from koalapy.link.session import SessionMachine
 from koalapy.model import notification
 from koalapy.model import records as model_records
 from koalapy.model.attempt import Attempt
-from koalapy.model.commands import CollectOutput, LeaveCluster
-from koalapy.model.events import ClusterLeft, ClusterMeasured, LeaseEnded
+from koalapy.model.commands import (
+    CollectOutput,
+    EndLease,
+    LeaveCluster,
+)
+from koalapy.model.events import ClusterLeft, ClusterMeasured
 from koalapy.model.header import Outcome
 from koalapy.model.intervals import Intervals
 from koalapy.model.lease import BorrowedLease, lease_of_cluster
@@ -927,7 +931,7 @@ def _a_returned_lease_costs_its_borrower_nothing() -> Any:
         returned = lease is not None and lease.state.closing
         ended(core, now, replace(event, charge=0) if returned else event)
 
-    return patch.object(engine, "REACTIONS", {**engine.REACTIONS, LeaseEnded: (on_ended,)})
+    return patch.object(engine, "REACTIONS", {**engine.REACTIONS, EndLease: (on_ended,)})
 
 
 def _the_account_of_a_lease_has_the_borrowers_own_figure() -> Any:

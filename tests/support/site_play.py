@@ -5,7 +5,7 @@ from typing import Any, get_args
 from engine_play import UNREACHABLE, Play, grid
 from koalapy_adapters.messages import from_json
 
-from koalapy.link.neighbour import _body, _event
+from koalapy.link.neighbour import _body, _message
 from koalapy.link.site_messages import BODIES, site_to_json
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import Command, JoinCluster, LeaveCluster, NeighbourCommand, ReportFree
@@ -13,6 +13,7 @@ from koalapy.model.events import (
     ClusterConnected,
     ClusterJoined,
     ClusterLeft,
+    MessageReceived,
     NeighbourConnected,
     NeighbourJoined,
     NeighbourLost,
@@ -24,6 +25,11 @@ from koalapy.model.units import SECOND, Duration
 from koalapy.views.leases import leases, why_not_borrowed
 
 BORROWER, LENDER = {"alpha": 16}, {"big": 64, "small": 8}
+
+
+def received(neighbour: str, instance: str, number: int, body: Any) -> MessageReceived:
+    """The event of a message of the neighbour's outbox, whose store has this instance."""
+    return MessageReceived(neighbour=neighbour, instance=instance, number=number, message=_message(neighbour, body))
 
 
 class Site(Play):
@@ -116,7 +122,7 @@ class Sites:
             for sender, message in found:
                 sender.number += 1
                 body = from_json(site_to_json(_body(message)), BODIES)
-                event = _event(sender.name, sender.instance, sender.number, body)
+                event = received(sender.name, sender.instance, sender.number, body)
                 self.sites[message.neighbour].apply(event)
                 self.sites[message.neighbour].apply(event)  # once more: it changes nothing
                 passed.append(message)

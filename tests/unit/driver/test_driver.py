@@ -13,7 +13,14 @@ from koalapy.engine import Engine
 from koalapy.model.attempt import Attempt
 from koalapy.model.change import Change, OutboxEntry, Snapshot
 from koalapy.model.cluster import ClusterSettings, ClusterState
-from koalapy.model.commands import CancelAttempt, ForgetAttempt, Hint, RejectRequest, SubmitAttempt
+from koalapy.model.commands import (
+    CancelAttempt,
+    DelegateRequest,
+    ForgetAttempt,
+    Hint,
+    RejectRequest,
+    SubmitAttempt,
+)
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import (
     AttemptForgotten,
@@ -22,10 +29,10 @@ from koalapy.model.events import (
     ClusterConnected,
     ClusterMeasured,
     Event,
+    MessageReceived,
     NeighbourConnected,
     NeighbourJoined,
     PruneRequested,
-    RequestDelegated,
     StoreRestored,
     WorkSubmitted,
 )
@@ -393,11 +400,12 @@ class Lender:
     def answer(self, neighbour: str, lease: int, origin: Origin) -> str:
         """Let the neighbour ask for more than there is. Returns the code of the rejection."""
         self._number += 1
-        asked = RequestDelegated(
-            neighbour=neighbour, instance=f"store-{neighbour}", number=self._number, lease=lease, processors=40,
-            walltime=HOUR, origin=origin, dttl=2, within=MINUTE,
-        )  # fmt: skip
-        self._deliver(asked)
+        asked = DelegateRequest(
+            neighbour=neighbour, lease=lease, processors=40, walltime=HOUR, origin=origin, dttl=2, within=MINUTE
+        )
+        self._deliver(
+            MessageReceived(neighbour=neighbour, instance=f"store-{neighbour}", number=self._number, message=asked)
+        )
         answers = [each.command for each in self._recorder.sent()]
         (found,) = [each for each in answers if isinstance(each, RejectRequest) and each.lease == lease]
         assert found.neighbour == neighbour

@@ -11,11 +11,14 @@ from koalapy.core.foreign import Foreign
 from koalapy.driver.driver import Delivery
 from koalapy.engine import Engine
 from koalapy.koalad.assembly import ForeignReportLog
+from koalapy.model.commands import (
+    ReportFree,
+)
 from koalapy.model.errors import Reason, TransientError
 from koalapy.model.events import (
     AttemptSubmitted,
     ClusterConnected,
-    FreeReported,
+    MessageReceived,
     NeighbourConnected,
     NeighbourJoined,
     WorkSubmitted,
@@ -137,7 +140,8 @@ def test_a_neighbour_with_an_unstorable_report_is_quarantined_and_clusters_go_on
     session = ("site:lyon", 1)
     connected = NeighbourConnected(neighbour="lyon", instance="zyxwv")
     world.driver.step([Delivery((connected,), session=session)])
-    poison = FreeReported(neighbour="lyon", instance="zyxwv", number=5, processors=[1])  # type: ignore[arg-type]
+    report_free = ReportFree(neighbour="lyon", processors=[1])  # type: ignore[arg-type]
+    poison = MessageReceived(neighbour="lyon", instance="zyxwv", number=5, message=report_free)
     report = Delivery((poison,), acknowledge=(*session, 5), session=session)
     world.driver.step([submit(), report, world.deliver("good", measured("good", 8))])
     assert [(name, reason.message[:25]) for name, reason in world.quarantined] == [
@@ -150,7 +154,7 @@ def test_a_neighbour_with_an_unstorable_report_is_quarantined_and_clusters_go_on
     assert (kept.received, kept.free) == (0, None)
     world.driver.step([report])  # of a session that has ended
     assert len(world.quarantined) == 1
-    again = replace(poison, processors=7)
+    again = replace(poison, message=ReportFree(neighbour="lyon", processors=7))
     world.driver.step([Delivery((connected, again), acknowledge=("site:lyon", 2, 5), session=("site:lyon", 2))])
     (kept,) = world.store.load().neighbours
     assert (kept.received, kept.free) == (5, 7)

@@ -15,9 +15,14 @@ from koalapy.link.neighbour import NeighbourConversation, Outgoing, SiteOpening
 from koalapy.link.reconnect import Timing
 from koalapy.link.session import Adopt, Close, Command, Decline, Dial, Lost, Report, Send, SessionMachine, State
 from koalapy.link.site_messages import SITE_PROTOCOL, SiteAcknowledge, SiteHello, SiteMessage, SitePing, SitePong
-from koalapy.model.commands import ReportFree
+from koalapy.model.commands import (
+    ReportFree,
+)
 from koalapy.model.errors import Reason
-from koalapy.model.events import FreeReported, NeighbourConnected
+from koalapy.model.events import (
+    MessageReceived,
+    NeighbourConnected,
+)
 from koalapy.model.units import SECOND, Instant
 
 CUT = Reason("cut", "transient", "The connection was lost.")
@@ -80,9 +85,10 @@ class Side:
     def deliver(self, delivery: Delivery) -> None:
         """Commit at once what has come, and acknowledge it."""
         for event in delivery.events:
-            if isinstance(event, FreeReported) and event.number > self.committed:
+            if isinstance(event, MessageReceived) and event.number > self.committed:
+                assert isinstance(event.message, ReportFree)
                 self.committed = event.number
-                self.got.append(event.processors)
+                self.got.append(event.message.processors)
         if delivery.acknowledge is not None:
             _, epoch, number = delivery.acknowledge
             self.perform(self.machine.send(self.link.now, lambda dialogue: dialogue.acknowledge(number), epoch))
@@ -338,7 +344,8 @@ def test_a_message_is_delivered_with_its_number_and_acknowledged_after_its_commi
     connected = NeighbourConnected(neighbour="b", instance="store-b")
     assert greeted == (Deliver(Delivery(events=(connected,), session=("site:b", 1))),)
     body = {"type": "free_processors", "processors": 12}
-    event = FreeReported(neighbour="b", instance="store-b", number=8, processors=12)
+    message = ReportFree(neighbour="b", processors=12)
+    event = MessageReceived(neighbour="b", instance="store-b", number=8, message=message)
     delivery = Delivery(events=(event,), acknowledge=("site:b", 1, 8), session=("site:b", 1))
     assert dialogue.received(NOW, SiteMessage(8, body)).commands == (Deliver(delivery),)
     assert dialogue.received(NOW, SiteMessage(3, body)).messages == (SiteAcknowledge(3),)

@@ -7,9 +7,20 @@ import pytest
 from engine_play import component
 from site_play import BORROWER, LENDER, Site, Sites
 
-from koalapy.model.commands import DelegateRequest, EndLease, OfferLease, RejectRequest, RevokeLease
+from koalapy.model.commands import (
+    DelegateRequest,
+    EndLease,
+    OfferLease,
+    RejectRequest,
+    RevokeLease,
+)
 from koalapy.model.errors import Reason
-from koalapy.model.events import CancelRequested, LeaseEnded, LeaseEndRequested, NeighbourLost
+from koalapy.model.events import (
+    CancelRequested,
+    LeaseEndRequested,
+    MessageReceived,
+    NeighbourLost,
+)
 from koalapy.model.identity import JobId
 from koalapy.model.lease import Borrow, Lend, Origin
 from koalapy.model.neighbour import LinkCounts, RequestCounts
@@ -201,9 +212,8 @@ def test_a_lease_that_was_given_up_may_be_charged_for_once_and_no_more_than_its_
     record = pair.delft.record("lyon")
     assert load_neighbour(dump_neighbour(record)) == record
     for number in (100, 101):
-        pair.delft.apply(
-            LeaseEnded(neighbour="lyon", instance="store-lyon", number=number, lease=1, charge=charge, reason=ENDED)
-        )
+        ended = EndLease(neighbour="lyon", lease=1, charge=charge, reason=ENDED)
+        pair.delft.apply(MessageReceived(neighbour="lyon", instance="store-lyon", number=number, message=ended))
     borrowed = pair.delft.record("lyon").borrowed
     assert borrowed == HOUR if charge == HOUR else 40 * 3 * HOUR < borrowed < 40 * 4 * HOUR
     assert dict(pair.of_lyon.misbehaved)["bad_end"] == 1

@@ -2,8 +2,17 @@
 
 from engine_play import UNREACHABLE, Play, alike
 
-from koalapy.model.commands import Command, ReportFree
-from koalapy.model.events import FreeReported, NeighbourConnected, NeighbourJoined, NeighbourLeft, NeighbourLost
+from koalapy.model.commands import (
+    Command,
+    ReportFree,
+)
+from koalapy.model.events import (
+    MessageReceived,
+    NeighbourConnected,
+    NeighbourJoined,
+    NeighbourLeft,
+    NeighbourLost,
+)
 from koalapy.model.lease import Lend
 from koalapy.model.neighbour import Neighbour, Relation
 from koalapy.model.units import Duration
@@ -20,8 +29,9 @@ def report(processors: int, neighbour: str = "lyon") -> Command:
     return ReportFree(neighbour=neighbour, processors=processors)
 
 
-def reported(number: int, processors: int, instance: str = "zyxwv") -> FreeReported:
-    return FreeReported(neighbour="lyon", instance=instance, number=number, processors=processors)
+def reported(number: int, processors: int, instance: str = "zyxwv") -> MessageReceived:
+    message = ReportFree(neighbour="lyon", processors=processors)
+    return MessageReceived(neighbour="lyon", instance=instance, number=number, message=message)
 
 
 def record(play: Play) -> Neighbour:

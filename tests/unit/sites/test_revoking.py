@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from engine_play import component, make, present
-from site_play import Site, Sites
+from site_play import Site, Sites, received
 
-from koalapy.link.neighbour import _body, _event
+from koalapy.link.neighbour import _body
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.commands import DelegateRequest, EndLease, OfferLease, RejectRequest, ReturnLease, RevokeLease
 from koalapy.model.events import CancelRequested, ClusterChanged, ClusterConnected, ClusterMeasured, WorkSubmitted
@@ -192,7 +192,7 @@ def test_nothing_is_placed_on_a_lease_in_the_step_in_which_it_is_taken_back_and_
     small = WorkSubmitted(request=make(component(2, cluster="lyon~1")), owner="me")
     delft = three.delft
     delft.sizes["lyon~1"] = 40  # as if some of its processors were idle
-    delft.apply(_event("lyon", three.lyon.instance, 1000, _body(notice)), small, delft.measurement("lyon~1"))
+    delft.apply(received("lyon", three.lyon.instance, 1000, _body(notice)), small, delft.measurement("lyon~1"))
     (waiting,) = [each for each in delft.jobs.values() if each.state.queued]
     assert delft.job(job).state is JobState.STOPPING
     delft.lose("lyon~1")

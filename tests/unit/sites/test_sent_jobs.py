@@ -9,22 +9,25 @@ from unittest.mock import patch
 
 import pytest
 from engine_play import INSTANCE, UNREACHABLE, component, make
-from site_play import BORROWER, LENDER, Site, Sites
+from site_play import BORROWER, LENDER, Site, Sites, received
 
 from koalapy.common import extras
 from koalapy.common.extras import need_matchmaker
 from koalapy.core.neighbours import Neighbours
 from koalapy.core.site_jobs import ReceivedJobs
 from koalapy.engine import Engine
-from koalapy.link.neighbour import _event
 from koalapy.link.site_messages import JobReport, JobSending
 from koalapy.model.change import Snapshot
-from koalapy.model.commands import ChangeSentJob, ReportReceivedJob, SendJob
+from koalapy.model.commands import (
+    ChangeSentJob,
+    ReportReceivedJob,
+    SendJob,
+)
 from koalapy.model.events import (
     CancelRequested,
     ClusterConnected,
     HoldRequested,
-    JobReceived,
+    JobUnreadable,
     NeighbourConnected,
     NeighbourJoined,
     NeighbourLeft,
@@ -360,7 +363,7 @@ def test_a_neighbour_reports_its_own_jobs_only() -> None:
     pair.exchange()
     for number, each in enumerate((job, own), 100):
         body = JobReport(each, 7, "done", 1, 1, "", "")
-        pair.delft.apply(_event("paris", paris.instance, number, body))
+        pair.delft.apply(received("paris", paris.instance, number, body))
         assert not pair.delft.all_jobs[each].state.final
 
 
@@ -381,9 +384,8 @@ def test_a_neighbour_reports_its_own_jobs_only() -> None:
 )
 def test_what_no_site_would_send_is_refused_and_runs_nothing(mapping: Any) -> None:
     pair = Pair()
-    event = _event("delft", pair.delft.instance, 100, JobSending(7, mapping))
-    assert isinstance(event, JobReceived)
-    assert event.request is None
+    event = received("delft", pair.delft.instance, 100, JobSending(7, mapping))
+    assert isinstance(event.message, JobUnreadable)
     pair.lyon.apply(event)
     assert pair.lyon.all_jobs == {}
     (report,) = pair.lyon.taken()
