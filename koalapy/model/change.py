@@ -1,6 +1,6 @@
 """Changes, each committed in one transaction, and the contents that a store returns after a restart."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from koalapy.model.attempt import Attempt
 from koalapy.model.commands import Command
@@ -81,30 +81,7 @@ class Change:
 
     @property
     def empty(self) -> bool:
-        return not (
-            self.jobs
-            or self.sweeps
-            or self.flows
-            or self.sent_jobs
-            or self.attempts
-            or self.sent
-            or self.confirmed
-            or self.history
-            or self.removed
-            or self.counters
-            or self.epoch_jump
-            or self.results
-            or self.learned
-            or self.usage
-            or self.accounted
-            or self.pilots
-            or self.neighbours
-            or self.leases
-            or self.requests_seen
-            or self.requests_forgotten
-            or self.leases_ended
-            or self.leases_removed
-        )
+        return not any(getattr(self, each.name) for each in fields(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
