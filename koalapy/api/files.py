@@ -16,7 +16,7 @@ from koalapy.model.errors import KoalaError, RequestError
 from koalapy.model.identity import JobId
 from koalapy.model.textfile.words import valid_text
 from koalapy.runtime.collecting.collect import Collected
-from koalapy.runtime.following import Ended, Written
+from koalapy.runtime.following import Ended, OutputEnds
 from koalapy.runtime.service import Service
 from koalapy.views.fields import error as error_of
 
@@ -110,7 +110,7 @@ def _must_be_absolute(directory: str) -> None:
 
 async def _frames(
     processors: Mapping[int, int],
-    pieces: Iterator[Sequence[Written | Ended]],
+    pieces: Iterator[Sequence[OutputEnds | Ended]],
     followers: anyio.CapacityLimiter,
 ) -> AsyncIterator[bytes]:
     yield _line({"components": [[*each] for each in processors.items()]})
@@ -123,7 +123,7 @@ async def _frames(
         yield _line({"end": None})
 
 
-def frame(piece: Written | Ended) -> bytes:
+def frame(piece: OutputEnds | Ended) -> bytes:
     """Encode a piece of followed output as a frame; a blank line if nothing was written."""
     if isinstance(piece, Ended):
         return _line([*piece])

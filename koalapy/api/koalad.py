@@ -29,7 +29,7 @@ from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason, RequestError
 from koalapy.model.units import Instant, format_instant, parse_instant
 from koalapy.model.usage import By
-from koalapy.runtime.disk import Taken
+from koalapy.runtime.disk import OwnDiskUse
 from koalapy.runtime.maintenance.runner import Entry, Runner
 from koalapy.runtime.service import Service
 from koalapy.runtime.unknown import Survey, by_store, unknown_tag
@@ -172,12 +172,12 @@ def _run(run: MaintenanceRun) -> DescribedMaintenanceRun:
     }
 
 
-def disk_answer(found: Iterable[Taken]) -> DiskAnswer:
+def disk_answer(found: Iterable[OwnDiskUse]) -> DiskAnswer:
     """Answer with the disk space in each place."""
     return {"schema": "koala.disk/1", "places": [_place(each) for each in found]}
 
 
-def _place(taken: Taken) -> DiskPlace:
+def _place(taken: OwnDiskUse) -> DiskPlace:
     return {
         "place": taken.place,
         "here": taken.is_here,

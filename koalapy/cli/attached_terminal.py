@@ -160,16 +160,16 @@ class AttachedTerminal:
         typed = sys.stdin.isatty()
         sent = False
         try:
-            with _reading(terminal, lambda data: None) as (over, _):
-                while not over():
-                    data = _typed(sys.stdin.fileno(), over.descriptor)
+            with _reading(terminal, lambda data: None) as (end, _):
+                while not end():
+                    data = _typed(sys.stdin.fileno(), end.descriptor)
                     if data is None:
                         continue
                     sent = True
-                    with over.explained():
+                    with end.explained():
                         terminal.write(data) if data else terminal.end_input()
                     if not data:
-                        over.wait()
+                        end.wait()
         except TransientError as error:
             if typed or not sent:
                 raise
@@ -206,12 +206,12 @@ class Screen:
         """
         ended = False
         try:
-            with self._raw(), _reading(terminal, self._show) as (over, resized):
-                with over.explained():
+            with self._raw(), _reading(terminal, self._show) as (end, resized):
+                with end.explained():
                     terminal.resize(*_size())
-                while not over():
-                    typed = _typed(sys.stdin.fileno(), over.descriptor)
-                    with over.explained():
+                while not end():
+                    typed = _typed(sys.stdin.fileno(), end.descriptor)
+                    with end.explained():
                         if resized():
                             terminal.resize(*_size())
                         passed, leaves = keys.typed(typed or b"")

@@ -54,7 +54,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an existing file."
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ClusterInput:
     """A cluster that the person named. `given`: its keys for the grid file."""
 
     name: str
@@ -82,14 +82,14 @@ def init(
         _check_name("grid", name)
         keys = {"identity": identity, "known_hosts": known_hosts, "ssh_config": _config_file(ssh_config)}
         given = {key: value for key, value in keys.items() if value}
-        wishes = _wishes(cluster or [], given) if cluster or yes else _asked(given)
-        looks = _look(wishes)
-        content = _content(name, wishes, looks)
+        inputs = _inputs(cluster or [], given) if cluster or yes else _asked(given)
+        looks = _look(inputs)
+        content = _content(name, inputs, looks)
         written = content is not None and (yes or _confirmed(path, content, force))
         if written and content is not None:
             write(path, content)
     if json:
-        print_json(_document(path, written, content, wishes, looks))
+        print_json(_document(path, written, content, inputs, looks))
     else:
         _conclude(path, written, content)
     if content is None or any(seen.reason for seen in looks):
@@ -127,24 +127,24 @@ def _config_file(named: str | None) -> str | None:
     return str(path)
 
 
-def _wishes(clusters: Sequence[str], given: dict[str, str]) -> list[Wish]:
+def _inputs(clusters: Sequence[str], given: dict[str, str]) -> list[ClusterInput]:
     """Return the clusters of the command line. Raises RequestError for one without a valid connection."""
-    wishes: list[Wish] = []
+    inputs: list[ClusterInput] = []
     for named in clusters or [f"here={_HERE}"]:
         name, separator, connect = named.partition("=")
         if not separator:
-            name, connect = proposed_name(named, [wish.name for wish in wishes]), named
-        wishes.append(_wish(name, connect, given, wishes))
-    return wishes
+            name, connect = proposed_name(named, [each.name for each in inputs]), named
+        inputs.append(_input(name, connect, given, inputs))
+    return inputs
 
 
-def _wish(name: str, connect: str, given: dict[str, str], others: Sequence[Wish]) -> Wish:
+def _input(name: str, connect: str, given: dict[str, str], others: Sequence[ClusterInput]) -> ClusterInput:
     """Return one cluster. Raises RequestError, before any login, also if its name is invalid or taken."""
     kind = _check_connect(connect)
     _check_name("cluster", name)
     if any(name.casefold() == other.name.casefold() for other in others):
         raise RequestError("duplicate_key", f"Two clusters are named {name}.", "Give each a name of its own.")
-    return Wish(name, connect, given if kind == "ssh" else {})
+    return ClusterInput(name, connect, given if kind == "ssh" else {})
 
 
 def _check_connect(connect: str) -> str:
@@ -185,7 +185,7 @@ def _check_name(what: str, name: str) -> None:
         raise RequestError("bad_name", f"{name!r} is not a valid name for a {what}.", advice)
 
 
-def _asked(given: dict[str, str]) -> list[Wish]:
+def _asked(given: dict[str, str]) -> list[ClusterInput]:
     """Ask for the head nodes: hosts of the ssh configuration by number, or connections as typed."""
     config = given.get("ssh_config")
     hosts = ssh_hosts(Path(config) if config else None) if config != NO_FILE else []
@@ -197,12 +197,12 @@ def _asked(given: dict[str, str]) -> list[Wish]:
         "Name the head nodes of your clusters by number, as a host, or as ssh://…, command:… or local: (this machine)."
     )
     print_message("Put blanks between several.")
-    wishes: list[Wish] = []
+    inputs: list[ClusterInput] = []
     for connect in _ask("Head nodes", _HERE, lambda line: _connections(line, hosts)):
-        name = proposed_name(connect, [wish.name for wish in wishes])
-        read = functools.partial(_wish, connect=connect, given=given, others=wishes)
-        wishes.append(_ask(f"A name for {visible(connect)}", name, read))
-    return wishes
+        name = proposed_name(connect, [each.name for each in inputs])
+        read = functools.partial(_input, connect=connect, given=given, others=inputs)
+        inputs.append(_ask(f"A name for {visible(connect)}", name, read))
+    return inputs
 
 
 def _connections(line: str, hosts: Sequence[str]) -> list[str]:
@@ -223,38 +223,42 @@ def _connect(word: str, hosts: Sequence[str]) -> str:
 # ---- looking
 
 
-def _look(wishes: Sequence[Wish]) -> list[Look]:
-    """Examine the head nodes, several at a time. The messages of their start keep the order of `wishes`."""
-    for wish in wishes:
-        print_message(f"Looking at {wish.name} ({wish.connect})…")
+def _look(inputs: Sequence[ClusterInput]) -> list[Look]:
+    """Examine the head nodes, several at a time. The messages of their start keep the order of `inputs`."""
+    for named in inputs:
+        print_message(f"Looking at {named.name} ({named.connect})…")
     with ThreadPoolExecutor(_AT_A_TIME) as threads:
-        return list(threads.map(_look_at, wishes))
+        return list(threads.map(_look_at, inputs))
 
 
-def _look_at(wish: Wish) -> Look:
-    seen = look(connection_of(_cluster(wish), AtTerminal()))
+def _look_at(named: ClusterInput) -> Look:
+    seen = look(connection_of(_cluster(named), AtTerminal()))
     if seen.reason is not None:
-        print_message(f"{wish.name}: {seen.reason}")
+        print_message(f"{named.name}: {seen.reason}")
     return seen
 
 
-def _cluster(wish: Wish) -> Cluster:
+def _cluster(named: ClusterInput) -> Cluster:
     """Return the cluster with the settings that a login needs."""
-    described = {"grid": "looking", "clusters": {wish.name: {"batch": "local", "connect": wish.connect, **wish.given}}}
-    return _read(json.dumps(described)).clusters[wish.name]
+    described = {
+        "grid": "looking",
+        "clusters": {named.name: {"batch": "local", "connect": named.connect, **named.given}},
+    }
+    grid = {"grid": "looking", "clusters": {named.name: described}}
+    return _read(json.dumps(grid)).clusters[named.name]
 
 
-def _content(grid: str, wishes: Sequence[Wish], looks: Sequence[Look]) -> str | None:
+def _content(grid: str, inputs: Sequence[ClusterInput], looks: Sequence[Look]) -> str | None:
     """Return the grid file's text, which was checked; None if no cluster could be examined."""
-    pairs = list(zip(wishes, looks, strict=True))
+    pairs = list(zip(inputs, looks, strict=True))
     entries: list[Entry] = [
-        entry(wish.name, wish.connect, wish.given, seen) for wish, seen in pairs if seen.reason is None
+        entry(named.name, named.connect, named.given, seen) for named, seen in pairs if seen.reason is None
     ]
     if not entries:
         return None
     missing = [
-        (wish.name, {"connect": wish.connect, **wish.given}, str(seen.reason))
-        for wish, seen in pairs
+        (named.name, {"connect": named.connect, **named.given}, str(seen.reason))
+        for named, seen in pairs
         if seen.reason is not None
     ]
     content = text(grid, entries, missing)
@@ -287,7 +291,7 @@ def _conclude(path: Path, written: bool, content: str | None) -> None:
 
 
 def _document(
-    path: Path, written: bool, content: str | None, wishes: Sequence[Wish], looks: Sequence[Look]
+    path: Path, written: bool, content: str | None, inputs: Sequence[ClusterInput], looks: Sequence[Look]
 ) -> dict[str, Any]:
     return {
         "schema": "koala.init/1",
@@ -296,11 +300,11 @@ def _document(
         "text": content,
         "clusters": [
             {
-                "cluster": wish.name,
-                "connect": wish.connect,
+                "cluster": named.name,
+                "connect": named.connect,
                 "found": seen.survey or None,
                 "error": asdict(seen.reason) if seen.reason is not None else None,
             }
-            for wish, seen in zip(wishes, looks, strict=True)
+            for named, seen in zip(inputs, looks, strict=True)
         ],
     }

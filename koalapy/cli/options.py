@@ -108,7 +108,7 @@ def executable_of(name: str) -> tuple[str, list[str]]:
     It is a program of the nodes' PATH, an absolute path there, or a file here. Raises RequestError if a named file is
     not here.
     """
-    from koalapy.languages.paths import landing
+    from koalapy.languages.paths import staged_name
     from koalapy.model.errors import RequestError
 
     if "/" not in name or name.startswith("/"):
@@ -116,10 +116,10 @@ def executable_of(name: str) -> tuple[str, list[str]]:
     if not Path(name).is_file():
         advice = "Name a program of the nodes' PATH, an absolute path there, or a file here."
         raise RequestError("no_such_file", f"There is no file {name}.", advice)
-    return f"./{landing(name)}", [name]
+    return f"./{staged_name(name)}", [name]
 
 
-def wishes_of(
+def submission_options(
     label: Sequence[str] | None, notify: Sequence[str] | None, notify_on: Sequence[str] | None
 ) -> dict[str, Any]:
     """Return the arguments of Grid.accept and Grid.check for --label, --notify and --notify-on. Raises RequestError."""

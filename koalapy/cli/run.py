@@ -112,11 +112,11 @@ def run(
             "interactive": attended,
         }
         request, leaves_by = _request(program, components, job), escape_of(escape)
-        wishes = {**options.wishes_of(label, notify, notify_on), "key": key}
+        settings = {**options.submission_options(label, notify, notify_on), "key": key}
         with Grid(grid) as koalad, interruptible():
             if detach:
-                return _detach(koalad, request, wishes, json)
-            document = _run(koalad, request, wishes, json, prefix, reconnect, leaves_by)
+                return _detach(koalad, request, settings, json)
+            document = _run(koalad, request, settings, json, prefix, reconnect, leaves_by)
     raise typer.Exit(exit_status_of(document["job"]))
 
 
@@ -198,10 +198,10 @@ def _request(
     }
 
 
-def _detach(koalad: Grid, request: Mapping[str, Any], wishes: dict[str, Any], json: bool) -> None:
+def _detach(koalad: Grid, request: Mapping[str, Any], settings: dict[str, Any], json: bool) -> None:
     """Submit the job and print its id. A job that fails at once is a failure of koala itself."""
     with deferred() as let_in:
-        accepted = koalad.accept(request, **wishes)
+        accepted = koalad.accept(request, **settings)
         if json:
             print_json(accepted)
         else:
@@ -215,7 +215,7 @@ def _detach(koalad: Grid, request: Mapping[str, Any], wishes: dict[str, Any], js
 def _run(
     koalad: Grid,
     request: Mapping[str, Any],
-    wishes: dict[str, Any],
+    settings: dict[str, Any],
     json: bool,
     prefix: bool | None,
     reconnect_s: float,
@@ -223,7 +223,7 @@ def _run(
 ) -> "JobAnswer":
     """Return the job and its history, once it is final. Raises typer.Exit if a person leaves its terminal."""
     with deferred() as let_in:  # no interrupt between the submission and its id
-        job = koalad.submit(request, **wishes)
+        job = koalad.submit(request, **settings)
         kind, output = request.get("interactive"), sys.stderr.buffer if json else sys.stdout.buffer
         attached = AttachedTerminal(koalad, job, Screen(output), False, escape, reconnect_s)
         try:

@@ -71,12 +71,12 @@ def submit(
     with errors_reported():
         overrides = options.overrides_of(override or []) | ({"after": str(after)} if after else {})
         overrides |= {"expires": expires} if expires else {}
-        wishes = {"overrides": overrides, **options.wishes_of(label, notify, notify_on)}
+        settings = {"overrides": overrides, **options.submission_options(label, notify, notify_on)}
     if check:
         with errors_reported(), Grid(grid) as koalad:
-            print_checked(koalad.check(*_read(files), **wishes), [*map(str, files)], json)
+            print_checked(koalad.check(*_read(files), **settings), [*map(str, files)], json)
     with errors_reported(), Grid(grid) as koalad, deferred() as let_in:  # no interrupt between submission and id
-        accepted, ids = _submitted(koalad, files, wishes, key)
+        accepted, ids = _submitted(koalad, files, settings, key)
         print_accepted(ids, json and wait)
         if not json:
             for job, file in zip(ids, files, strict=True):
@@ -104,10 +104,10 @@ def resubmit(
         submit_again(koalad, job, wait, json, failed=failed, overrides=options.overrides_of(override or []), key=key)
 
 
-def submit_again(koalad: Grid, job: int, wait: bool, json: bool, **wishes: Any) -> NoReturn:
-    """Submit the job again, print the result, and end the command. `wishes`: see Grid.accept_again."""
+def submit_again(koalad: Grid, job: int, wait: bool, json: bool, **settings: Any) -> NoReturn:
+    """Submit the job again, print the result, and end the command. `settings`: see Grid.accept_again."""
     with deferred() as let_in:
-        accepted = koalad.accept_again(job, **wishes)
+        accepted = koalad.accept_again(job, **settings)
         again = accepted["id"]
         print_accepted([again], json and wait)
         let_in()
@@ -139,14 +139,14 @@ def _finish(
 
 
 def _submitted(
-    koalad: Grid, files: list[Path], wishes: dict[str, Any], key: str | None
+    koalad: Grid, files: list[Path], settings: dict[str, Any], key: str | None
 ) -> tuple["SubmitAnswer | SubmitsAnswer", list[int]]:
     """Submit the job files. Returns the answer, and the ids of the jobs."""
     jobs = _read(files)
     if len(jobs) == 1:
-        accepted = koalad.accept(jobs[0], **wishes, key=key)
+        accepted = koalad.accept(jobs[0], **settings, key=key)
         return accepted, [accepted["id"]]
-    ids = koalad.submit_many(jobs, **wishes, keys=None if key is None else _keys_of(key, files))
+    ids = koalad.submit_many(jobs, **settings, keys=None if key is None else _keys_of(key, files))
     return {"schema": "koala.submits/1", "ids": ids}, ids
 
 

@@ -113,13 +113,13 @@ def sweep(
             stage_out=stage_out or None,
             order=order,
         )
-        wishes = options.wishes_of(label, notify, notify_on)
+        settings = options.submission_options(label, notify, notify_on)
         if dry_run:
-            return _dry_run(request, wishes["notify"] or (), json)
+            return _dry_run(request, settings["notify"] or (), json)
         with Grid(grid) as koalad:
             if check:
-                print_checked(koalad.check(request, source=_SOURCE, **wishes), [_SOURCE], json)
-            return _submit(koalad, request, {**wishes, "key": key}, wait, json)
+                print_checked(koalad.check(request, source=_SOURCE, **settings), [_SOURCE], json)
+            return _submit(koalad, request, {**settings, "key": key}, wait, json)
 
 
 def _check_alone(*others: object) -> None:
@@ -130,9 +130,9 @@ def _check_alone(*others: object) -> None:
         raise typer.Exit(BAD_INPUT)
 
 
-def _submit(koalad: Grid, request: Mapping[str, Any], wishes: dict[str, Any], wait: bool, json: bool) -> None:
+def _submit(koalad: Grid, request: Mapping[str, Any], settings: dict[str, Any], wait: bool, json: bool) -> None:
     with deferred() as let_in:
-        accepted = koalad.accept(request, source=_SOURCE, **wishes)
+        accepted = koalad.accept(request, source=_SOURCE, **settings)
         print_accepted([accepted["id"]], json and wait)
         if not json:
             out.print(f"job {accepted['id']} accepted")

@@ -129,8 +129,8 @@ class Grid:
         `after`: ids of jobs that must be done before this one may begin.
         """
         changed = {**(overrides or {}), **({"after": str(list(after))} if after else {})}
-        wishes: dict[str, Any] = {"overrides": changed, "key": key, "labels": labels, "notify": notify}
-        return int(self.accept(job, directory=directory, **wishes)["id"])
+        settings: dict[str, Any] = {"overrides": changed, "key": key, "labels": labels, "notify": notify}
+        return int(self.accept(job, directory=directory, **settings)["id"])
 
     def accept(
         self,

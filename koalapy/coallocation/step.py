@@ -27,7 +27,7 @@ def wakeup(core: Core) -> Instant | None:
 
 def fire_timers(core: Core, now: Instant) -> None:
     """Mark the jobs whose timers have expired. If one of them waits, the next pass examines the whole queue."""
-    for identity in core.run_list.timers.ring(now):
+    for identity in core.run_list.timers.expire(now):
         core.run_list.mark_dirty(identity)
         if core.records.jobs[identity].state.queued:
             core.queue.stale = True

@@ -74,8 +74,8 @@ def lent_config(grid: GridFile, cluster: str, job: JobId, options: PilotOptions)
     `cluster`: that on which the job of the lease's pilot runs. The shared directory is not the lease's own. Launchers
     of the borrower's sweeps are taken if no program is isolated.
     """
-    name, around = pilot_cluster(job), grid.clusters[cluster]
-    alone = grid.model_copy(update={"clusters": {name: inside(around, job, options)}})
+    name, host = pilot_cluster(job), grid.clusters[cluster]
+    alone = grid.model_copy(update={"clusters": {name: inside(host, job, options)}})
     return cluster_config(alone, name) | {"launchers": options.isolate is Isolate.NONE}
 
 

@@ -121,7 +121,7 @@ class JobTimers:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
-    def ring(self, now: Instant) -> list[JobId]:
+    def expire(self, now: Instant) -> list[JobId]:
         """Return the jobs whose instant is reached, the earliest first, and remove their instants."""
         due: list[JobId] = []
         while (moment := self.next()) is not None and moment <= now:

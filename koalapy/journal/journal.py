@@ -50,7 +50,7 @@ class Journal:
         sweep_policies: ScavengingPolicies,
         most_batches: int = MOST_BATCHES,
         most_bytes: int = MOST_BYTES,
-        failed: Callable[["Taken"], None] = lambda taken: None,
+        failed: Callable[["JournalState"], None] = lambda taken: None,
     ) -> None:
         """`failed` is called with the journal when a batch fails; it must return at once."""
         self._policies, self._sweep_policies = policies, sweep_policies
@@ -87,14 +87,14 @@ class Journal:
         if self._parts:
             self._failed(self.taken(f"{type(error).__name__}: {str(error)[:200]}"))
 
-    def taken(self, error: str = "") -> "Taken":
+    def taken(self, error: str = "") -> "JournalState":
         """Return the whole journal as it is now, at almost no cost. Any thread may keep and read it."""
         batches = tuple(
             Batch(*part.noted[place : place + _COLUMNS])
             for part in self._parts
             for place in range(0, len(part.noted) - _COLUMNS + 1, _COLUMNS)
         )
-        return Taken(self._parts[0].start, batches, self._policies, self._sweep_policies, error)
+        return JournalState(self._parts[0].start, batches, self._policies, self._sweep_policies, error)
 
     def _look(self) -> None:
         """Estimate the size of what was recorded since the last check, and begin a new part if this one is full."""
@@ -124,7 +124,7 @@ class _Part(NamedTuple):
     noted: list[Any]  # the columns of each batch in one flat list, so that a batch needs no object of its own
 
 
-class Taken(NamedTuple):
+class JournalState(NamedTuple):
     """A journal as it was at one instant.
 
     `start` is only copied and never handles an event. `error`: how its last batch failed, '' if it did not.

@@ -6,7 +6,7 @@ from enum import Enum
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from koalapy.journal.journal import Batch, Taken
+from koalapy.journal.journal import Batch, JournalState
 from koalapy.journal.secrets import HIDDEN, Secrets
 from koalapy.journal.state import copy_of
 from koalapy.model.units import Instant
@@ -35,7 +35,7 @@ class Replayed(NamedTuple):
     difference: Difference | None = None
 
 
-def replay(taken: Taken, replaying: Callable[[int], None] = lambda batch: None) -> Replayed:
+def replay(taken: JournalState, replaying: Callable[[int], None] = lambda batch: None) -> Replayed:
     """Replay the journal up to the first difference. `replaying` is called with the number of each batch, before it."""
     engine, batches = copy_of(taken.start), taken.batches
     events = commands = words = 0

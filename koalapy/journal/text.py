@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from koalapy.engine import Engine
-from koalapy.journal.journal import Batch, Taken
+from koalapy.journal.journal import Batch, JournalState
 from koalapy.journal.secrets import HIDDEN, Secrets
 from koalapy.journal.state import ROOMS, attributes, field_names, in_rooms
 from koalapy.model.errors import RequestError
@@ -40,14 +40,14 @@ Document = dict[str, Any]
 Load = Callable[[Settings], tuple[Policies, ScavengingPolicies]]
 
 
-def dump(taken: Taken, version: str) -> Document:
+def dump(taken: JournalState, version: str) -> Document:
     """Return the document; `version`: koalapy's release. The largest journal takes seconds."""
     seen = _Writer(taken, Secrets())
     _document(seen, taken, version)
     return _document(_Writer(taken, Secrets(seen.environments), seen.shared), taken, version)
 
 
-def _document(writer: "_Writer", taken: Taken, version: str) -> Document:
+def _document(writer: "_Writer", taken: JournalState, version: str) -> Document:
     settings = writer.write(taken.start.settings)
     start = writer.write(taken.start)
     batches = [
@@ -65,7 +65,7 @@ def _document(writer: "_Writer", taken: Taken, version: str) -> Document:
     }  # fmt: skip
 
 
-def load(document: Any, policies: Load) -> Taken:
+def load(document: Any, policies: Load) -> JournalState:
     """Return the journal of a document. `policies` loads the policies that the settings name.
 
     Raises RequestError if the document is no journal of this release.
@@ -91,7 +91,7 @@ def load(document: Any, policies: Load) -> Taken:
             )
             for each in document["batches"]
         )
-        return Taken(start, batches, chosen, of_sweeps, document["error"])
+        return JournalState(start, batches, chosen, of_sweeps, document["error"])
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, ImportError, RecursionError) as error:
         raise _no_journal(f"{type(error).__name__}: {error}") from error
 
@@ -115,7 +115,7 @@ class _Writer:
     `shared`: the ids of tuples that occur several times. The engine relies on the identity of such tuples.
     """
 
-    def __init__(self, taken: Taken, secrets: Secrets, shared: Collection[int] = ()) -> None:
+    def __init__(self, taken: JournalState, secrets: Secrets, shared: Collection[int] = ()) -> None:
         self.values: list[Any] = []
         self.environments: set[str] = set()
         self._secrets = secrets

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from koalapy.languages.parsed import ParsedComponent, ParsedJob, ParsedText
-from koalapy.languages.paths import landing, path_of_uri, staged_out_to
+from koalapy.languages.paths import path_of_uri, staged_name, staged_out_to
 from koalapy.languages.xmltext import Element, elements, name_of, named, place_of, word_of
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.words import shown
@@ -76,8 +76,8 @@ def add_staging(job: JsdlJob) -> None:
     for key, place_element, element in job.staging:
         place, path = job.texts[place_element].text, job.texts[element].text
         entry = path if key == "stage_in" else staged_out_to(place, path)
-        if key == "stage_in" and landing(path) != place:
-            what = f"is {shown(path)}, which lies at {shown(landing(path))} on the cluster, not at {shown(place)}"
+        if key == "stage_in" and staged_name(path) != place:
+            what = f"is {shown(path)}, which lies at {shown(staged_name(path))} on the cluster, not at {shown(place)}"
             raise job.refusal(element, what, "Write that as the FileName; files are not renamed on their way.")
         if entry is None:
             what = f"is {shown(path)}, another name than {shown(place)}"

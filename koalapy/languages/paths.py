@@ -17,7 +17,7 @@ PLACEHOLDERS = ("{job}", "{component}", "{cluster}")
 _FILE_URI = re.compile(r"(?:file:(?://(?:localhost)?(?=/))?)?(?![A-Za-z][A-Za-z0-9+.-]*:|//)([^?#]+)")
 
 
-def landing(path: str) -> str:
+def staged_name(path: str) -> str:
     """Return the place of a staged-in file in the attempt's directory.
 
     A path below the job file's directory keeps its directories. Any other path keeps its last name only.
@@ -103,7 +103,7 @@ def twice(paths: Iterable[str]) -> tuple[int, str] | None:
     for index, path in enumerate(paths):
         if _wild(path) < len(path):
             continue  # the matches of a pattern are not known yet
-        place = landing(path.rstrip("/"))
+        place = staged_name(path.rstrip("/"))
         above = set(accumulate(place.split("/")[:-1], "{}/{}".format))
         if place in files | folders or above & files:
             return index, place

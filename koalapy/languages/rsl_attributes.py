@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pydantic_core import PydanticCustomError
 
 from koalapy.languages.parsed import ParsedComponent, ParsedJob, ParsedText, SourceText
-from koalapy.languages.paths import as_executable, landing, path_of_uri, staged_out_to
+from koalapy.languages.paths import as_executable, path_of_uri, staged_name, staged_out_to
 from koalapy.languages.rsl_values import Evaluated, Evaluation, Group, Word, canonical
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.document import Plain
@@ -293,8 +293,8 @@ def _stage_in(reading: Reading, component: RslComponent, attribute: Attribute) -
     reading.job.places["stage_in",] = reading.rsl.place(attribute.at)
     for source, place in _pairs(reading, attribute, "(file:///path/name name)"):
         path = _local_path(reading, attribute, source)
-        if landing(path) != posixpath.normpath(place.text):
-            what = f"{shown(path)} lies at {shown(landing(path))} on the cluster, not at {shown(place.text)}"
+        if staged_name(path) != posixpath.normpath(place.text):
+            what = f"{shown(path)} lies at {shown(staged_name(path))} on the cluster, not at {shown(place.text)}"
             raise reading.rsl.refusal(place.at, what, "Write that as its place; files are not renamed on their way.")
         reading.job.append("stage_in", path, reading.rsl.place(source.at))
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from koalapy.languages.jobfile import MOST_BYTES, JobKeys
 from koalapy.languages.parameters import Combine, Parameter, literal
-from koalapy.languages.paths import covers, landing, twice
+from koalapy.languages.paths import covers, staged_name, twice
 from koalapy.languages.program import Uses, check_known, check_sweep, check_used, uses_in_paths, uses_of
 from koalapy.languages.ranges import MOST_PARAMETERS
 from koalapy.languages.stageout import check_apart
@@ -86,7 +86,7 @@ def _values(name: str, parameter: Parameter, document: Document, files: SweepFil
     if parameter.column is not None:
         return _column(name, parameter.column, parameter.file, files.rows(parameter.file, where), where, document)
     lines = files.lines(parameter.file, where).lines
-    return _Values(Source(names=(name,), file=landing(parameter.file), lines=lines), lines, parameter.file)
+    return _Values(Source(names=(name,), file=staged_name(parameter.file), lines=lines), lines, parameter.file)
 
 
 def _column(name: str, heading: str, file: str, table: Table, where: Path, document: Document) -> _Values:
@@ -98,7 +98,7 @@ def _column(name: str, heading: str, file: str, table: Table, where: Path, docum
     if table.names.count(heading) > 1:
         what = f"asks for the column {shown(heading)}, which {file} has twice"
         raise refusal(document, where, "duplicate_name", what, "Rename one of them.")
-    source = Source(names=(name,), file=landing(file), column=table.names.index(heading), lines=table.lines)
+    source = Source(names=(name,), file=staged_name(file), column=table.names.index(heading), lines=table.lines)
     return _Values(source, table.lines, file, file)
 
 

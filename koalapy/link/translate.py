@@ -29,7 +29,16 @@ from koalapy.model.units import SECOND, Duration, Instant
 
 Mapped = Callable[[int], Instant]  # an instant of the KCM's clock to koalad's
 _WHOSE = ("transient", "cluster", "request", "ours")
-_WISHES = ("processors_per_node", "memory_per_processor", "gpus", "exclusive", "queue", "account", "qos", "constraint")
+_BATCH_FIELDS = (
+    "processors_per_node",
+    "memory_per_processor",
+    "gpus",
+    "exclusive",
+    "queue",
+    "account",
+    "qos",
+    "constraint",
+)
 
 
 # ---- to the wire
@@ -46,7 +55,7 @@ def submit(
 def _batch(command: SubmitAttempt) -> dict[str, Any]:
     """Return the component's batch options; those that it does not have are left to the grid file."""
     request = command.request
-    options = {name: getattr(request, name) for name in _WISHES if getattr(request, name)}
+    options = {name: getattr(request, name) for name in _BATCH_FIELDS if getattr(request, name)}
     native = {"native": list(request.native)} if request.native else {}
     manners = {"lowest": True} if command.lowest else {}
     avoid = {"avoid": list(command.avoid)} if command.avoid else {}

@@ -29,7 +29,7 @@ Ask = Callable[[str, Callable[[int], Any], float], kcm.Done]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class OwnDiskUse:
     """The disk space that koalapy uses in one place.
 
     `at`: when it was counted, None if it never was. `size`: in bytes. `directories`: on a cluster those of attempts,
@@ -65,8 +65,8 @@ class DiskUse:
     ) -> None:
         """`clusters`: their names, which may change. A pilot has the directory of its cluster, and is left out."""
         self._clusters, self._ask, self._state, self._now, self.warn = clusters, ask, state_directory, now, warn
-        self._last: dict[str, Taken] = {}  # of clusters
-        self._last_here: Taken | None = None
+        self._last: dict[str, OwnDiskUse] = {}  # of clusters
+        self._last_here: OwnDiskUse | None = None
         self._closed = threading.Event()
 
     def start(self) -> None:
@@ -76,7 +76,7 @@ class DiskUse:
     def close(self) -> None:
         self._closed.set()
 
-    def count(self) -> list[Taken]:
+    def count(self) -> list[OwnDiskUse]:
         """Count everywhere at once. Returns the clusters in the order of the grid file, then the state directory.
 
         Blocks.
@@ -106,8 +106,8 @@ class DiskUse:
                 _LOG.exception("disk_not_counted")
             wait = _EVERY_S
 
-    def _on(self, cluster: str) -> Taken:
-        before = self._last.get(cluster, Taken(place=cluster))
+    def _on(self, cluster: str) -> OwnDiskUse:
+        before = self._last.get(cluster, OwnDiskUse(place=cluster))
         try:
             found = understood(
                 answers.disk_used, self._ask(cluster, lambda number: files_messages.DiskUse(number), _ANSWER_S).details
@@ -118,7 +118,7 @@ class DiskUse:
         except KoalaError as error:
             return replace(before, trouble=error.reason)
         parts = (("attempts", max(0, found.bytes - found.staged_bytes)), ("staged", found.staged_bytes))
-        return Taken(
+        return OwnDiskUse(
             place=cluster,
             at=self._now(),
             size=found.bytes,
@@ -127,19 +127,19 @@ class DiskUse:
             complete=found.whole,
         )
 
-    def _here(self) -> Taken:
+    def _here(self) -> OwnDiskUse:
         parts = {name: sum(_sizes(self._state / directory)) for name, directory in _PARTS.items()}
         parts["log"] = sum(_size(path) for path in self._state.glob("koalad.log*"))
         rest = sum(_sizes(self._state)) - sum(parts.values())
         parts = {"store": max(0, rest), **parts}
         directories = sum(1 for _ in _entries(self._state / _PARTS["output"]))
-        return Taken(
+        return OwnDiskUse(
             place=HERE, at=self._now(), size=sum(parts.values()), directories=directories, parts=tuple(parts.items()),
             is_here=True,
         )  # fmt: skip
 
 
-def _warning(taken: Taken, limit: int) -> str:
+def _warning(taken: OwnDiskUse, limit: int) -> str:
     where = "in koalad's state directory" if taken.is_here else f"on {taken.place}"
     least = "" if taken.complete else "at least "
     return (

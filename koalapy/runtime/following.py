@@ -30,7 +30,7 @@ Positions = Mapping[tuple[int, int], Mapping[int, int]]
 """Bytes that were read before, of each rank, by component and the number of its attempt."""
 
 
-class Written(NamedTuple):
+class OutputEnds(NamedTuple):
     """Bytes that one process of an attempt wrote. Without bytes: nothing was written for a while."""
 
     component: int
@@ -81,7 +81,7 @@ class Followed:
         return range(len(job.request.components)) if self.component is None else (self.component,)
 
 
-def read_all(read: Read, job: Job, what: Followed) -> Iterator[Written | Ended]:
+def read_all(read: Read, job: Job, what: Followed) -> Iterator[OutputEnds | Ended]:
     """Yield the output so far, in the order of components and ranks. Raises KoalaError.
 
     A component whose attempt has no directory on its cluster yet has no output.
@@ -93,14 +93,14 @@ def read_all(read: Read, job: Job, what: Followed) -> Iterator[Written | Ended]:
         source = Stretchwise(read, attempt.cluster, attempt.id, what.stream)
         try:
             for rank, data in source.pieces(follow=False):
-                yield Written(index, attempt.id.number, rank, data)
+                yield OutputEnds(index, attempt.id.number, rank, data)
             yield Ended(index, attempt.id.number)
         except KoalaError as error:
             if error.reason.code != "no_such_attempt" or job.state.final:
                 raise
 
 
-def as_text(pieces: Iterator[Written | Ended], prefix: bool) -> Iterator[bytes]:
+def as_text(pieces: Iterator[OutputEnds | Ended], prefix: bool) -> Iterator[bytes]:
     """Yield the bytes of the pieces in their order. An empty piece means that nothing has arrived.
 
     With `prefix` each line begins with its component and rank, and a process's unfinished line is ended before another
@@ -109,7 +109,7 @@ def as_text(pieces: Iterator[Written | Ended], prefix: bool) -> Iterator[bytes]:
     lines, last = Interleaving(prefix), None
     for piece in pieces:
         if not prefix:
-            yield piece.data if isinstance(piece, Written) else b""
+            yield piece.data if isinstance(piece, OutputEnds) else b""
         elif isinstance(piece, Ended):
             yield lines.end(piece.component)
         else:
@@ -122,7 +122,7 @@ def as_text(pieces: Iterator[Written | Ended], prefix: bool) -> Iterator[bytes]:
 
 def follow_all(
     read: Read, look: Callable[[], Job], what: Followed, positions: Positions | None = None
-) -> Iterator[Sequence[Written | Ended]]:
+) -> Iterator[Sequence[OutputEnds | Ended]]:
     """Yield lists of pieces until the job has ended. An empty list means that nothing has arrived.
 
     `look` returns the job as it is now; an error that it raises ends this. `positions`: output that is not read again.
@@ -168,7 +168,7 @@ def follow_all(
             changed.notify_all()
 
 
-def _taken(readers: Sequence["_Reader"]) -> Iterator[Written | Ended]:
+def _taken(readers: Sequence["_Reader"]) -> Iterator[OutputEnds | Ended]:
     """Yield one piece of each reader in turn, so that a busy one delays no other.
 
     Then yield the end of each that has ended.
@@ -177,7 +177,7 @@ def _taken(readers: Sequence["_Reader"]) -> Iterator[Written | Ended]:
         for reader in readers:
             if reader.waiting:
                 rank, data = reader.waiting.popleft()
-                yield Written(reader.attempt.component, reader.attempt.number, rank, data)
+                yield OutputEnds(reader.attempt.component, reader.attempt.number, rank, data)
     for reader in readers:
         if reader.has_ended:
             reader.has_ended, reader.is_done = False, True

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from koalapy import __version__
-from koalapy.journal.journal import Taken
+from koalapy.journal.journal import JournalState
 from koalapy.journal.text import dump
 from koalapy.model.units import Instant, format_instant
 
@@ -28,7 +28,7 @@ class Journals:
         self._errors: set[str] = set()
         self._writing: list[threading.Thread] = []
 
-    def write_soon(self, taken: Taken) -> None:
+    def write_soon(self, taken: JournalState) -> None:
         """Write the journal in the background. Returns at once; a failure is logged."""
         if taken.error in self._errors or len(self._errors) >= KEPT:
             return
@@ -42,7 +42,7 @@ class Journals:
         for thread in self._writing:
             thread.join(patience_s)
 
-    def _write(self, taken: Taken) -> None:
+    def _write(self, taken: JournalState) -> None:
         at = format_instant(taken.batches[-1].now if taken.batches else Instant(0))
         path = self._directory / f"failed-{at.replace(':', '')}.json.gz"
         try:

@@ -14,7 +14,7 @@ from koalapy_adapters.launcher.parameter_files import Lines
 from koalapy_adapters.launcher.space import NUMBER, Compiled, names_in
 
 from koalapy.languages.jobfile import MOST_FILES
-from koalapy.languages.paths import landing
+from koalapy.languages.paths import staged_name
 from koalapy.model.errors import RequestError
 from koalapy.model.parameters import Axis, Space
 from koalapy.model.request import Request
@@ -27,7 +27,7 @@ def line_reader(request: Request) -> Callable[[str, int], bytes]:
     The function raises ValueError if the file is not there any more.
     """
     lines = Lines(request.directory)
-    names = {landing(name): name for name in request.stage_in}
+    names = {staged_name(name): name for name in request.stage_in}
     return lambda file, index: lines.read(names.get(file, file), index)
 
 

@@ -15,7 +15,7 @@ from koalapy.coallocation.changeable import CANCEL, HOLD, RELEASE, Changeable, C
 from koalapy.common.extras import need_matchmaker
 from koalapy.driver.driver import Delivery
 from koalapy.engine import Engine
-from koalapy.journal.journal import Taken
+from koalapy.journal.journal import JournalState
 from koalapy.model.attempt import Attempt, attempt_value
 from koalapy.model.change import Change
 from koalapy.model.commands import CollectOutput
@@ -43,7 +43,7 @@ from koalapy.runtime.collecting.collect import Collected
 from koalapy.runtime.collecting.written import WrittenStore
 from koalapy.runtime.disk import DiskUse
 from koalapy.runtime.driver_thread import DriverThread, committed_in_time, refusal, store_failing
-from koalapy.runtime.following import Ended, Followed, Positions, Read, Written, as_text, follow_all, read_all
+from koalapy.runtime.following import Ended, Followed, OutputEnds, Positions, Read, as_text, follow_all, read_all
 from koalapy.runtime.job_waiters import JobWaiters
 from koalapy.runtime.logins import Logins
 from koalapy.runtime.matchmaking.helper import Matchmaker
@@ -114,7 +114,7 @@ class Service:
         files: JobFiles,
         sweeps: Sweeps,
         disk: DiskUse,
-        journal: Callable[[], Taken],
+        journal: Callable[[], JournalState],
         matchmaker: Matchmaker,
     ) -> None:
         self._store = store
@@ -404,7 +404,7 @@ class Service:
         """Return the store's records that could not be read so far."""
         return self._store.unreadable()
 
-    def journal(self) -> Taken:
+    def journal(self) -> JournalState:
         return self._loop.ask(lambda engine: self._journal())
 
     def clusters(self) -> list[ClusterReport]:
@@ -465,7 +465,7 @@ class Service:
 
     def follow(
         self, job: JobId, stream: str, component: int | None, positions: Positions | None
-    ) -> tuple[dict[int, int], Iterator[Sequence[Written | Ended]]]:
+    ) -> tuple[dict[int, int], Iterator[Sequence[OutputEnds | Ended]]]:
         """Return the processors of each component, and their output until the job is final: all at once, try after try.
 
         `positions`: how far a returning reader has read; None for a new reader. Raises KoalaError.

@@ -223,7 +223,7 @@ class Scavenger:
         clusters = [self._cluster_share(now, name, each) for name, each in self._idle_nodes.nodes.items()]
         anew = self._is_anew(clusters)
         claimants = self._claimants(now)
-        found, wrong = self._shares.changes(claimants, clusters, anew)
+        found, wrong = self._shares.node_changes(claimants, clusters, anew)
         for sweep in active:
             self._report_policy_error(now, sweep.id, "the fair-share policy", wrong)
         idle = {name: list(each.idle) for name, each in self._idle_nodes.nodes.items()}

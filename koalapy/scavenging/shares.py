@@ -34,7 +34,7 @@ class Shares:
         self._asked: tuple[list[RunnerShare], list[ClusterShare], bool] | None = None
         self._found: tuple[list[NodeChange], str] = [], ""
 
-    def changes(
+    def node_changes(
         self, claimants: Sequence[RunnerShare], clusters: Sequence[ClusterShare], anew: bool
     ) -> tuple[list[NodeChange], str]:
         """Return the changes to make now, as far as nodes are idle, and the error in the policy's answer or ''."""

@@ -21,7 +21,7 @@ from docker.utils.socket import frames_iter
 from koalapy.testgrid import layout
 from koalapy.testgrid.layout import ContainersError, Network
 
-_AROUND = """
+_OUTSIDE = """
 read -r go
 eval "set -- $TESTGRID_ARGV"; end=$TESTGRID_END; unset TESTGRID_ARGV TESTGRID_END
 "$@" </dev/null 2>&1
@@ -194,7 +194,7 @@ def run(
     """Return the exit status, and the output including standard error. Raises docker.errors.APIError."""
     end = token_hex(16)
     variables = {**environment, "TESTGRID_ARGV": shlex.join(argv), "TESTGRID_END": end}
-    made = api.exec_create(container, ["sh", "-c", _AROUND], stdin=True, user=user, environment=variables)
+    made = api.exec_create(container, ["sh", "-c", _OUTSIDE], stdin=True, user=user, environment=variables)
     with _streams(api, made["Id"]) as plug:
         output, status = _output(plug, end.encode())
     if status is None:

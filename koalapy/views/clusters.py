@@ -25,7 +25,7 @@ _JOBS = 5  # listed in a sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Silent:
+class Silence:
     """Running components whose wrappers are silent since this instant or later, with their jobs and sweeps."""
 
     components: int
@@ -42,7 +42,7 @@ class ClusterReport:
     age: int | None  # microseconds since the measurement
     scavenged: int = 0  # processors that Launchers have
     foreign: Foreign | None = None  # its reports about attempts of other clusters
-    silent: Silent | None = None
+    silent: Silence | None = None
 
     @property
     def connection(self) -> Connection:
@@ -123,21 +123,21 @@ def cluster_troubles(reports: Iterable[ClusterReport]) -> list[str]:
     return unusable + silent + [_foreign_reports(each.summary.name, each.foreign) for each in clusters if each.foreign]
 
 
-def _silent(engine: Engine, cluster: str) -> Silent | None:
+def _silent(engine: Engine, cluster: str) -> Silence | None:
     """Return the silent components on a cluster, or None if there are none."""
     found = [attempt for attempt in engine.records.live(cluster) if attempt.is_silent]
     instants = [attempt.silent_since for attempt in found if attempt.silent_since is not None]
     if not instants:
         return None
     jobs = sorted({JobId(attempt.owner.id) for attempt in found})
-    return Silent(len(found), tuple(jobs), min(instants))
+    return Silence(len(found), tuple(jobs), min(instants))
 
 
 def _age(now: Instant, summary: ClusterSummary) -> int | None:
     return None if summary.state is None else max(0, now - summary.state.measured_at)
 
 
-def _silence(name: str, silent: Silent) -> str:
+def _silence(name: str, silent: Silence) -> str:
     components = "1 running component" if silent.components == 1 else f"{silent.components} running components"
     jobs = ", ".join(map(str, silent.jobs[:_JOBS])) + (", ..." if len(silent.jobs) > _JOBS else "")
     since = f"since {format_instant(silent.since)}{'' if silent.components == 1 else ' or later'}"

@@ -10,7 +10,7 @@ import pytest
 
 from koalapy.chaos.run import run
 from koalapy.engine import Engine
-from koalapy.journal.journal import Journal, Taken
+from koalapy.journal.journal import Journal, JournalState
 from koalapy.journal.replay import Replayed, replay
 from koalapy.journal.text import dump, load
 from koalapy.model.commands import SubmitAttempt
@@ -59,7 +59,7 @@ class Dumping:
         raise error
 
 
-def taken_of(text: str) -> Taken:
+def taken_of(text: str) -> JournalState:
     return load(json.loads(text), policies_of)
 
 

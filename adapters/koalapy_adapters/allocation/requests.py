@@ -69,19 +69,19 @@ def unusable(directory: str, error: OSError) -> BatchError:
 
 def _submit(queue: jobs.Queue, directory: str, request: Json, now: float) -> Answer:
     text = request["script"]
-    wishes = script.directives(text)
+    settings = script.directives(text)
     plain = ["-c", text, request["path"]] if len(text) < _MOST_INLINE else [request["path"]]
     job = jobs.Job(
         id=0,
-        name=wishes["name"],
-        directory=wishes["directory"],
-        output=wishes["output"],
-        command=json.loads(wishes["command"]) if wishes["command"] else ["/bin/sh", *plain],
-        processors=wishes["processors"],
-        walltime_s=wishes["walltime"],
+        name=settings["name"],
+        directory=settings["directory"],
+        output=settings["output"],
+        command=json.loads(settings["command"]) if settings["command"] else ["/bin/sh", *plain],
+        processors=settings["processors"],
+        walltime_s=settings["walltime"],
         submitted_at=now,
-        per_node=wishes["per_node"],
-        lowest=bool(wishes["lowest"]),
+        per_node=settings["per_node"],
+        lowest=bool(settings["lowest"]),
     )
     code, why = queue.hindrance(job, now)
     if code == "allocation_too_short":

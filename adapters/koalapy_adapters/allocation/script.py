@@ -33,20 +33,20 @@ def read(words: List[str]) -> str:
 def directives(text: str) -> Dict[str, Any]:
     """The values of the `#KOALA key=value` lines, or their defaults. Raises RequestError for a wrong key or value."""
     here = os.getcwd()
-    wishes: Dict[str, Any] = {"name": "job", "processors": 1, "walltime": 3600, "directory": here, "output": ""}
-    wishes.update(lowest=0, per_node=0, command="")
+    settings: Dict[str, Any] = {"name": "job", "processors": 1, "walltime": 3600, "directory": here, "output": ""}
+    settings.update(lowest=0, per_node=0, command="")
     for line in text.splitlines():
         if line.startswith(_DIRECTIVE):
             key, _, value = line[len(_DIRECTIVE) :].strip().partition("=")
             if key in _LACKED:
                 message = "The queue has no %s, and this job asks for %s." % (_LACKED[key], json.dumps(value))
                 raise RequestError("lacked", message, "Leave `%s` out, or name a cluster that has it." % key)
-            if key not in wishes or (key in _NUMBERS and not (value.isdigit() and int(value) > 0)):
+            if key not in settings or (key in _NUMBERS and not (value.isdigit() and int(value) > 0)):
                 raise RequestError(
                     "bad_directive",
                     "The queue does not understand the line %s." % json.dumps(line),
                     "Use #KOALA with name=, processors=, walltime= (seconds), directory=, output= or lowest=1.",
                 )
-            wishes[key] = int(value) if key in _NUMBERS else value
-    wishes["output"] = os.path.join(wishes["directory"], wishes["output"] or "job.out")
-    return wishes
+            settings[key] = int(value) if key in _NUMBERS else value
+    settings["output"] = os.path.join(settings["directory"], settings["output"] or "job.out")
+    return settings

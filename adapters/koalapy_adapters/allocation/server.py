@@ -170,7 +170,7 @@ class Server:
         self._runner.written()
         if any(job.state == jobs.ENDED for job in changed):
             for client in self._watchers:
-                client.ring()
+                client.wake()
         for each in going_on:
             self._runner.signal(each)
         for job in started:
@@ -253,7 +253,7 @@ class _Client:
 
         self._selector.register(self._connection, selectors.EVENT_READ, read)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Send a byte."""
         try:
             self._connection.send(b".")

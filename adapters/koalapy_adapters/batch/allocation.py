@@ -47,12 +47,12 @@ def script(job: BatchJob) -> str:
 
     The node servers run the command without a shell. Raises RequestError if a value contains a control character.
     """
-    wishes = ["command=" + json.dumps(job.command)]
+    directives = ["command=" + json.dumps(job.command)]
     if job.processors_per_node:
-        wishes.append("per_node=%d" % min(job.processors_per_node, job.processors))
+        directives.append("per_node=%d" % min(job.processors_per_node, job.processors))
     if job.exclusive:
-        wishes.append("exclusive=1")
-    return local.script(job, wishes)
+        directives.append("exclusive=1")
+    return local.script(job, directives)
 
 
 def submit_argv(job: BatchJob, path: str) -> Argv:

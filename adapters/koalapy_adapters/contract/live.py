@@ -81,10 +81,10 @@ class Live:
         self._number += 1
         return tag_of(instance or self._plain, AttemptId(JobId(self._number), 0, 0))
 
-    def job(self, script: str, name: str = "", whose: RemoteBatch | None = None, **wishes: Any) -> BatchJob:
+    def job(self, script: str, name: str = "", whose: RemoteBatch | None = None, **others: Any) -> BatchJob:
         """Return a plain batch job, without a wrapper, that runs this shell script on its first node.
 
-        `name` is used instead of a tag. `wishes`: other fields of BatchJob.
+        `name` is used instead of a tag. `others`: other fields of BatchJob.
         """
         whose, number = whose or self.batch, self.tag()
         cluster = whose.cluster
@@ -97,8 +97,8 @@ class Live:
         }
         inherited = ("queue", "account", "qos", "reservation", "constraint", "parallel_environment")
         fields.update((key, getattr(cluster, key)) for key in (*inherited, "processors_per_node", "exclusive"))
-        fields["native"] = [*cluster.native, *wishes.pop("native", [])]
-        return BatchJob(**{**fields, **wishes})
+        fields["native"] = [*cluster.native, *others.pop("native", [])]
+        return BatchJob(**{**fields, **others})
 
     def submit(self, job: BatchJob, whose: RemoteBatch | None = None) -> str:
         """Submit a job and return its batch id. `tidy` cancels it, if it has not ended before."""
@@ -115,11 +115,11 @@ class Live:
         assert getattr(submitted, "batch_id", ""), submitted
         return tag
 
-    def wish(self, script: str, **wishes: Any) -> Any:
+    def requested(self, script: str, **others: Any) -> Any:
         """Submit an attempt with further fields of its batch job. Returns Submitted or Refused."""
         tag = self.tag(self.instance)
         self._attempts.append(tag)
-        batch = {"processors": 1, "walltime_s": 240, **wishes}
+        batch = {"processors": 1, "walltime_s": 240, **others}
         return self.kcm.answer(Submit, tag, batch, program(script))
 
     def strangers(self) -> InstanceId:
@@ -132,10 +132,10 @@ class Live:
         return f"{self.batch.cluster.directory}/{self.instance}/{tag}/script"
 
     @contextmanager
-    def load(self, processors: int = 1, whose: RemoteBatch | None = None, **wishes: Any) -> Iterator[str]:
+    def load(self, processors: int = 1, whose: RemoteBatch | None = None, **others: Any) -> Iterator[str]:
         """Hold `processors` by a job while the block runs. The block gets its batch id when it is running."""
         whose = whose or self.batch
-        batch_id = self.submit(self.job("exec sleep 600", whose=whose, processors=processors, **wishes), whose)
+        batch_id = self.submit(self.job("exec sleep 600", whose=whose, processors=processors, **others), whose)
         try:
             self.until(lambda: self.state(batch_id, whose) == "running")
             yield batch_id

@@ -153,8 +153,8 @@ def test_a_restart_by_the_batch_system_runs_nothing(live: Live) -> None:
     live.kcm.report(tag, "running")
     live.until(lambda: live.kcm.text(tag, "work", "count") == "once\n")
     live.operator.output("sh", "-c", live.target.restart.replace("{id}", batch_id))
-    over = live.kcm.first_message(object, lambda message: reports_end(message, tag))
-    assert over.ending in ("restarted", "killed", "cancelled", "lost")
+    ended = live.kcm.first_message(object, lambda message: reports_end(message, tag))
+    assert ended.ending in ("restarted", "killed", "cancelled", "lost")
     live.batch.cancel(batch_id)
     assert live.kcm.text(tag, "work", "count") == "once\n"
 

@@ -93,7 +93,7 @@ def test_a_host_is_avoided_or_that_is_refused_in_words(live: Live) -> None:
     tag = live.attempt("true")
     host = live.kcm.played(tag).nodes[0][0]
     live.kcm.clear(tag)
-    answer = live.wish("true", avoid=[host])
+    answer = live.requested("true", avoid=[host])
     if isinstance(answer, Refused):
         assert (answer.error["whose"], bool(answer.error["message"])) == ("request", True), answer
         return

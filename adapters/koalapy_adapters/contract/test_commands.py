@@ -171,7 +171,7 @@ def test_an_array_is_somebody_elses(live: Live) -> None:
 
 # ---- refusals --------------------------------------------------------------------------------------------------------
 
-_WISHES: dict[str, dict[str, Any]] = {
+_REQUESTS: dict[str, dict[str, Any]] = {
     QUEUE: {"queue": "no-such-queue"},
     ACCOUNT: {"account": "no-such-account"},
     PROCESSORS: {"processors": 1_000_000},
@@ -179,13 +179,13 @@ _WISHES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("what", _WISHES)
+@pytest.mark.parametrize("what", _REQUESTS)
 def test_what_can_never_run_is_refused_or_stuck(live: Live, what: str) -> None:
     """A refusal that the target promises is a RequestError, with message and advice, and leaves no batch job."""
-    wishes = dict(_WISHES[what])
+    requested = dict(_REQUESTS[what])
     if what == PROCESSORS:
-        wishes["processors"] = 1000 * live.batch.capacity().total
-    job = live.job("exec sleep 600", **wishes)
+        requested["processors"] = 1000 * live.batch.capacity().total
+    job = live.job("exec sleep 600", **requested)
     error = refusal(lambda: live.submit(job))
     if what in live.target.refuses:
         assert isinstance(error, RequestError), error

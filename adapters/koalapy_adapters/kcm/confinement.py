@@ -45,7 +45,7 @@ _TAKEN: Tuple[type, ...] = (
     StreamReset, StreamState, Submit, Tags, WatchCluster, *SERVED,
 )  # fmt: skip
 _FOR_SWEEPS: Tuple[type, ...] = (FeedSweep, RecallParameters, TrustLauncher)
-_WISHES = ("processors", "walltime_s", "processors_per_node", "memory_per_processor", "exclusive", "lowest")
+_BATCH_FIELDS = ("processors", "walltime_s", "processors_per_node", "memory_per_processor", "exclusive", "lowest")
 _LACKED = ("native", "probe", "gpus", "queue", "constraint", "avoid")
 _OF_BORROWER = ("name", "poll", "orphan_timeout", "grace", "floor")
 
@@ -72,7 +72,7 @@ class Confinement(NamedTuple):
         if isinstance(message, Submit):
             _refuse_parts(message.batch, _LACKED)
             _refuse_parts(message.program, () if self.launchers else ("sweep",))
-            return message._replace(batch={key: message.batch[key] for key in _WISHES if key in message.batch})
+            return message._replace(batch={key: message.batch[key] for key in _BATCH_FIELDS if key in message.batch})
         return message
 
 

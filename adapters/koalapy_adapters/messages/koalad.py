@@ -112,7 +112,7 @@ class Program(NamedTuple):
 class Submit(NamedTuple):
     """Put one attempt into the batch system. `doubt`: it may have been sent before; look for the tag first.
 
-    Answered by Submitted or Refused. `batch` holds BatchJob's wishes: processors, walltime_s, queue, ...
+    Answered by Submitted or Refused. `batch` holds the requests of BatchJob: processors, walltime_s, queue, ...
     With `probe` among them the job only looks, and does not start the wrapper (see examination.probe).
     `staged`: [path relative to the attempt's working directory, content hash, mode] of files already stored, and of
     directories, which have no hash. Where the path is empty the stored file is itself such a list, as JSON: there may

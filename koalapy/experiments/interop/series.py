@@ -62,6 +62,6 @@ def lasting(rows: Sequence[Row]) -> list[Row]:
         runs.setdefault(tuple(row[name] for name in ("architecture", "load", "set", "varied")), []).append(row)
     hours = sorted({float(row["hour"]) for row in rows})
     for run in runs.values():
-        over: Row = run[-1] | {kind.value: 0 for kind in Kind}
-        run.extend(over | {"hour": hour} for hour in hours if hour > float(over["hour"]))
+        ended: Row = run[-1] | {kind.value: 0 for kind in Kind}
+        run.extend(ended | {"hour": hour} for hour in hours if hour > float(ended["hour"]))
     return [row for run in runs.values() for row in run]

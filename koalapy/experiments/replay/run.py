@@ -74,8 +74,8 @@ def run(task: ReplayTask, report: Callable[[int], None]) -> ReplayOutcome:
     """
     settings, record = task.settings, Record(dict(task.rules.sizes))
     replay = Replay(settings, task.policies, task.rules.sizes, Jobs(task.trace, task.rules), record.add)
-    for over in replay.run():
-        report(over)
+    for ended in replay.run():
+        report(ended)
     files = _write(task, record)
     return ReplayOutcome(
         queue=settings.queue,

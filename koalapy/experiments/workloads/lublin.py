@@ -144,8 +144,8 @@ def mean_gap(model: Model, samples: int = 400_000) -> float:
 def _redrawn(draw: Callable[[NDArray[numpy.intp]], Numbers], count: int, most: float) -> Numbers:
     """Draw `count` variates; those above `most` are drawn again."""
     values = draw(numpy.arange(count))
-    while len(over := numpy.flatnonzero(values > most)):
-        values[over] = draw(over)
+    while len(beyond := numpy.flatnonzero(values > most)):
+        values[beyond] = draw(beyond)
     return values
 
 

@@ -11,7 +11,7 @@ import pytest
 from koalapy.cli.sim_journal import replay_journal
 from koalapy.driver.driver import Delivery, Driver
 from koalapy.engine import Engine
-from koalapy.journal.journal import Journal, Taken
+from koalapy.journal.journal import Journal, JournalState
 from koalapy.journal.replay import replay
 from koalapy.journal.state import copy_of
 from koalapy.journal.text import dump, load
@@ -59,7 +59,7 @@ class Recorded:
     """An engine, and a journal that takes note of it."""
 
     def __init__(self, **bounds: Any) -> None:
-        self.failures: list[Taken] = []
+        self.failures: list[JournalState] = []
         self.engine = engine()
         self.journal = Journal(*chosen(SETTINGS), failed=self.failures.append, **bounds)
         self.journal.begin(self.engine)
@@ -77,7 +77,7 @@ class Recorded:
             self.handle(ClusterConnected(cluster=name, version="1"), measured(name, self.now))
 
 
-def read(document: Any) -> Taken:
+def read(document: Any) -> JournalState:
     return load(json.loads(json.dumps(document)), chosen)
 
 
@@ -271,7 +271,7 @@ def test_what_failed_is_written_once_for_each_error_and_replayed_by_the_command(
 
 def test_a_driver_whose_engine_fails_leaves_a_journal_and_begins_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine that replaces the failed one has a journal of its own, which is replayed from its own start."""
-    failed: list[Taken] = []
+    failed: list[JournalState] = []
     journal = Journal(*chosen(SETTINGS), failed=failed.append)
     original = Engine.handle
 

@@ -145,9 +145,9 @@ def test_after_a_lull_the_first_check_is_soon_again() -> None:
 
 def test_a_debounced_bell_acts_at_its_first_ring_and_once_more_later() -> None:
     bell = Debounce()
-    assert [bell.ring(T0 + at) for at in range(3)] == [True, False, False]
+    assert [bell.expire(T0 + at) for at in range(3)] == [True, False, False]
     assert bell.due() == T0 + SOON
-    assert bell.ring(T0 + SOON)
+    assert bell.expire(T0 + SOON)
     assert bell.due() is None
 
 

@@ -241,6 +241,6 @@ def test_the_queue_of_an_allocation_is_asked_at_once_and_pays_nothing() -> None:
     own.measured(SECOND // 10, failed=False)
     own.soon(T0 + 1)
     assert own.due() == T0 + 1 + SOON_IN_OWN
-    assert own.bell.ring(T0)
-    assert not own.bell.ring(T0 + 1)
+    assert own.bell.expire(T0)
+    assert not own.bell.expire(T0 + 1)
     assert own.bell.due() == T0 + SOON_IN_OWN

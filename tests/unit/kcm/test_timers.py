@@ -8,8 +8,8 @@ def test_due_timers_fire_once_and_in_order() -> None:
     for tag, moment in (("a", 30), ("b", 10), ("c", 20)):
         timers.set(tag, moment)
     assert timers.next() == 10
-    assert timers.ring(20) == ["b", "c"]
-    assert timers.ring(20) == []
+    assert timers.expire(20) == ["b", "c"]
+    assert timers.expire(20) == []
     assert timers.next() == 30
 
 
@@ -22,7 +22,7 @@ def test_only_the_instant_that_was_set_last_counts() -> None:
     timers.set("b", None)
     assert timers.next() == 30
     timers.set("a", 5)
-    assert timers.ring(40) == ["a"]
+    assert timers.expire(40) == ["a"]
     assert timers.next() is None
 
 
@@ -31,4 +31,4 @@ def test_replaced_instants_do_not_accumulate() -> None:
     for moment in range(10_000):
         timers.set("a", moment)
     assert len(timers._heap) < 100
-    assert timers.ring(10_000) == ["a"]
+    assert timers.expire(10_000) == ["a"]

@@ -14,7 +14,7 @@ from job_languages import read_native as read
 from koalapy.languages import from_mapping, language_of, read_job
 from koalapy.languages.jobfile import JobFile
 from koalapy.languages.mapping import job_mapping
-from koalapy.languages.paths import landing
+from koalapy.languages.paths import staged_name
 from koalapy.languages.reading import json_schema
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
@@ -268,7 +268,7 @@ def test_numbers_of_a_mapping_are_written_as_in_a_file() -> None:
     [("a", "a"), ("./d//a", "d/a"), ("/x/a", "a"), ("../a", "a"), ("d/../a", "a")],
 )
 def test_where_a_staged_file_lies(path: str, place: str) -> None:
-    assert landing(path) == place
+    assert staged_name(path) == place
 
 
 def test_overrides() -> None:

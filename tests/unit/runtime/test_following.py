@@ -28,7 +28,7 @@ from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request
 from koalapy.model.states import JobState
 from koalapy.model.units import Instant
-from koalapy.runtime.following import Ended, Followed, Stretchwise, Written, as_text, follow_all, read_all
+from koalapy.runtime.following import Ended, Followed, OutputEnds, Stretchwise, as_text, follow_all, read_all
 from koalapy.views import fields
 
 
@@ -275,7 +275,7 @@ def followed(grid: Grid, prefix: bool | None = None) -> Iterator[bytes]:
     return shown_of(follow_all(grid.read, lambda: grid.job, Followed("output")), lines)
 
 
-def shown_of(pieces: Iterator[Sequence[Written | Ended]], lines: FollowedLines) -> Iterator[bytes]:
+def shown_of(pieces: Iterator[Sequence[OutputEnds | Ended]], lines: FollowedLines) -> Iterator[bytes]:
     try:
         for some in pieces:
             yield lines.feed(b"".join(map(frame, some)))
@@ -363,7 +363,7 @@ def test_two_hundred_who_follow_a_flooding_cluster_see_the_output_of_another() -
         left = dict(enumerate(followers))
         for _ in range(100):
             for each, pieces in [*left.items()]:
-                some = [piece for piece in next(pieces) if isinstance(piece, Written)]
+                some = [piece for piece in next(pieces) if isinstance(piece, OutputEnds)]
                 shown[each] += sum(piece.component == 0 for piece in some)
                 if any(piece.data == b"quiet\n" for piece in some):
                     del left[each]
@@ -442,7 +442,7 @@ def test_every_line_comes_once_however_often_koalad_is_gone(
                 key = each.id.component, each.id.number
                 source = Stretchwise(grid.read, each.cluster, AttemptId(JobId(7), *key), "output", positions)
                 for rank, data in source.pieces(follow=False):
-                    yield frame(Written(*key, rank, data))
+                    yield frame(OutputEnds(*key, rank, data))
                 positions[key] = source.positions
             if is_over:
                 break
@@ -472,9 +472,9 @@ def test_koalad_goes_on_where_it_is_asked_to(tmp_path: Path) -> None:
     grid.end()
     positions = {(0, 1): {0: 4, 1: 6}, (1, 2): {0: 3}}
     found = [each for some in follow_all(grid.read, lambda: grid.job, Followed("output"), positions) for each in some]
-    assert sorted(each for each in found if isinstance(each, Written)) == [
-        Written(0, 1, 0, b"two\n"),
-        Written(1, 1, 0, b"four\n"),
+    assert sorted(each for each in found if isinstance(each, OutputEnds)) == [
+        OutputEnds(0, 1, 0, b"two\n"),
+        OutputEnds(1, 1, 0, b"four\n"),
     ]
     assert sorted(each for each in found if isinstance(each, Ended)) == [Ended(0, 1), Ended(1, 1)]
 
@@ -482,11 +482,12 @@ def test_koalad_goes_on_where_it_is_asked_to(tmp_path: Path) -> None:
 def test_the_last_line_of_a_try_is_ended_by_the_next_one(tmp_path: Path) -> None:
     """Also if the next one began while koalad was away, which then reports no end."""
     lines = FollowedLines(prefix=False)
-    answer = begin(job(2)) + frame(Written(0, 1, 1, b"of the first try"))
+    answer = begin(job(2)) + frame(OutputEnds(0, 1, 1, b"of the first try"))
     assert lines.feed(answer) == b""
     assert lines.restart() == [[0, 1, 1, 16]]
     assert (
-        lines.feed(begin(job(2)) + frame(Written(0, 2, 0, b"of the second\n"))) == b"of the first try\nof the second\n"
+        lines.feed(begin(job(2)) + frame(OutputEnds(0, 2, 0, b"of the second\n")))
+        == b"of the first try\nof the second\n"
     )
 
 

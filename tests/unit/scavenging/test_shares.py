@@ -32,8 +32,8 @@ class Counted:
 def test_a_policy_is_asked_again_only_where_what_it_sees_is_another() -> None:
     counted = Counted()
     shares, ann = Shares(counted.policy), RunnerShare(sweep=1, user="ann", wants=9, holds={"A": 1})
-    first = shares.changes([ann], CLUSTERS, False)
-    assert shares.changes([replace(ann, holds={"A": 1})], list(CLUSTERS), False) == first
+    first = shares.node_changes([ann], CLUSTERS, False)
+    assert shares.node_changes([replace(ann, holds={"A": 1})], list(CLUSTERS), False) == first
     assert counted.asked == 1
     changes = [
         ([ann], CLUSTERS, True),
@@ -46,7 +46,7 @@ def test_a_policy_is_asked_again_only_where_what_it_sees_is_another() -> None:
         ([ann, replace(ann, sweep=2)], CLUSTERS, True),
     ]
     for count, asked in enumerate(changes, 2):
-        shares.changes(*asked)
+        shares.node_changes(*asked)
         assert counted.asked == count
 
 

@@ -62,7 +62,7 @@ class Machine:
         """Return the actions that are due by now. The cost depends on the number of due attempts, not of all."""
         core = self._core
         actions = core.event_queue.tick(now)
-        due_now = self._timers.ring(now)
+        due_now = self._timers.expire(now)
         for attempt in [core.attempts[tag] for tag in due_now if tag in core.attempts]:
             actions += submit.tick(core, now, attempt) + cancel.tick(core, now, attempt)
             actions += monitor.tick(core, now, attempt) + cleanup.tick(now, attempt)
@@ -200,7 +200,7 @@ def _start_lock_taken(core: Core, now: int, event: do.StartLockTaken) -> List[An
 
 
 def _woken(core: Core, now: int, event: do.Woken) -> List[Any]:
-    if not core.poll_schedule.bell.ring(now):
+    if not core.poll_schedule.bell.expire(now):
         return []
     core.poll_schedule.soon(now)
     for attempt in core.attempts.values():

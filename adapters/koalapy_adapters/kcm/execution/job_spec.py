@@ -1,4 +1,4 @@
-"""From koalad's wishes and the grid file's cluster to a batch job and to what the wrapper reads of it."""
+"""From koalad's request and the grid file's cluster to a batch job and to what the wrapper reads of it."""
 
 import os
 import pwd
@@ -49,25 +49,25 @@ def interpreter(python: str, pushed: str) -> List[str]:
 
 
 def batch_job(recipe: SharedJobSpec, action: do.Prepare) -> BatchJob:
-    """The component's wishes over the grid file's. Raises RequestError for wishes that are none."""
-    config, wishes = recipe.config, action.batch
+    """The request of the component over the grid file's. Raises RequestError for wishes that are none."""
+    config, requested = recipe.config, action.batch
     fields: Dict[str, Any] = {name: getattr(config, name) for name in _INHERITED}
     if config.launchers_environment and is_launcher(action.tag):
         fields["parallel_environment"] = config.launchers_environment
-    fields.update((name, value) for name, value in wishes.items() if value is not None and name in BatchJob._fields)
-    fields["native"] = list(config.native) + list(wishes.get("native") or [])
-    fields["exclusive"] = config.exclusive or bool(wishes.get("exclusive"))
+    fields.update((name, value) for name, value in requested.items() if value is not None and name in BatchJob._fields)
+    fields["native"] = list(config.native) + list(requested.get("native") or [])
+    fields["exclusive"] = config.exclusive or bool(requested.get("exclusive"))
     fields.setdefault("walltime_s", _walltime(action.program))
     directory = recipe.directories.attempt(action.tag)
     command = [*interpreter(config.python, recipe.pushed), "wrapper", directory]
     fields.update(tag=action.tag, directory=directory, command=command)
-    if wishes.get("probe"):
-        looking = probe.command(config.python, directory, wishes["probe"], *action.program["arguments"])
+    if requested.get("probe"):
+        looking = probe.command(config.python, directory, requested["probe"], *action.program["arguments"])
         fields.update(command=looking)
     try:
-        return probe.Probe(**fields) if wishes.get("probe") else BatchJob(**fields)
+        return probe.Probe(**fields) if requested.get("probe") else BatchJob(**fields)
     except TypeError as error:
-        raise RequestError("bad_wishes", "The batch job is not described well: %s." % error) from error
+        raise RequestError("bad_request", "The batch job is not described well: %s." % error) from error
 
 
 def component(recipe: SharedJobSpec, action: do.Prepare, job: BatchJob, script: str) -> Component:

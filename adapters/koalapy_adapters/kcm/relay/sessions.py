@@ -194,7 +194,7 @@ class Connections:
     def tick(self, now: int) -> List[Any]:
         """Return what is due by now: heartbeats, and the ends of connections that are silent for too long."""
         actions: List[Any] = []
-        for key in self._timers.ring(now):
+        for key in self._timers.expire(now):
             connection = self._by_key[key]
             if not connection.tag:
                 actions += self._refuse(connection)

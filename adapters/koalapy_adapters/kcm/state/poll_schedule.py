@@ -170,7 +170,7 @@ class Debounce:
         self._quiet_until = 0
         self._rang = False  # and was not passed on
 
-    def ring(self, now: int) -> bool:
+    def expire(self, now: int) -> bool:
         """Return whether the request is passed on now."""
         self._rang = now < self._quiet_until
         if not self._rang:

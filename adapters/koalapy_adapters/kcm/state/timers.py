@@ -30,7 +30,7 @@ class Timers:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
-    def ring(self, now: int) -> List[str]:
+    def expire(self, now: int) -> List[str]:
         """The attempts whose moment has come, the earliest first; their moments are no longer set."""
         due: List[str] = []
         moment = self.next()

@@ -153,7 +153,7 @@ def _holds_nothing(core: Core, now: int, tag: str) -> List[Any]:
 def tick(core: Core, now: int) -> List[Any]:
     """Return the actions that are due by now."""
     actions: List[Any] = []
-    for key in core.sweeps.timers.ring(now):
+    for key in core.sweeps.timers.expire(now):
         if key == results.SEEN:
             actions += results.report_running(core, now)
         elif key in core.sweeps.launchers:

@@ -128,17 +128,17 @@ class Library(NamedTuple):
     of_commands: Sequence[str] = ()
 
 
-def find_library(wish: str, dialect: Any) -> Optional[Library]:
+def find_library(preferred: str, dialect: Any) -> Optional[Library]:
     """By the grid file's `drmaa`: off, auto or a path. None: the batch system's commands are used.
 
     `auto` takes the batch system's own library only, which its dialect describes as `drmaa`.
     """
     own = getattr(dialect, "drmaa", None)
-    if wish == "off" or (wish == "auto" and own is None):
+    if preferred == "off" or (preferred == "auto" and own is None):
         return None
     options = (own.OPTIONS, own.OF_COMMANDS) if own is not None else ((), ())
-    if wish != "auto":
-        return Library(wish, "", *options)
+    if preferred != "auto":
+        return Library(preferred, "", *options)
     assert own is not None
     for pattern in own.libraries(os.environ):
         for path in sorted(glob.glob(pattern)):
