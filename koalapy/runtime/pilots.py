@@ -100,9 +100,9 @@ class Pilots:
         found = next((each for each in self._loop.ask(pilots) if each.job.id == job), None)
         if found is not None:
             return found
-        over = self._service.work(job)
-        assert isinstance(over, Job), "it was a pilot before"
-        return PilotView(over)
+        ended = self._service.work(job)
+        assert isinstance(ended, Job), "it was a pilot before"
+        return PilotView(ended)
 
 
 def _refuse_useless(engine: Engine, now: Instant, component: ComponentRequest) -> None:
