@@ -11,6 +11,7 @@ from koalapy.chaos.plan import Occasional
 from koalapy.model.attempt import Attempt, attempt_value
 from koalapy.model.events import PruneRequested
 from koalapy.model.identity import JobId
+from koalapy.model.pilot import job_of_pilot
 from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.model.work import KIND_OF
 from koalapy.world.random_streams import between
@@ -26,8 +27,9 @@ _KEEP = (Duration(0), Duration(2 * MINUTE))
 
 
 def _add(world: World, rng: Random) -> None:
-    """Add a cluster: one that was never there, or one that has left, with all that is still there."""
-    absent = [name for name in (*world.clusters, *_SPARE) if name not in world.koalad.grid.names]
+    """Add a cluster, but no pilot: one that was never there, or one that has left, with all that is still there."""
+    names = [name for name in (*world.clusters, *_SPARE) if job_of_pilot(name) is None]
+    absent = [name for name in names if name not in world.koalad.grid.names]
     if absent:
         name = rng.choice(list(dict.fromkeys(absent)))
         world.koalad.grid.add(world.build(name).plan.settings)
