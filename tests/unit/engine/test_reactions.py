@@ -92,7 +92,7 @@ def tables() -> Iterator[str]:
                 yield str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("kind", REACTED_TO, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", sorted(REACTED_TO, key=str), ids=lambda kind: kind.__name__)
 def test_from_an_event_to_its_decision_there_are_two_calls(kind: type) -> None:
     """That of `handle`, and its own of what decides: nothing lies between them."""
     play = Play()
