@@ -68,9 +68,12 @@ def _instance(core: Core, neighbour: str) -> str:
 
 
 def _limited(request: Request, priority: int) -> Request:
-    """Return the request as it is run here: nobody here is notified, and it goes before no job of that priority."""
+    """Return the request as it is run here.
+
+    Nobody here is notified, it waits no longer at a barrier than a job of this site, and it goes before none of them.
+    """
     jobs = tuple([replace(each, request=_limited(each.request, priority)) for each in request.jobs])
-    return replace(request, jobs=jobs, notify=(), priority=max(request.priority, priority))
+    return replace(request, jobs=jobs, notify=(), barrier_wait=None, priority=max(request.priority, priority))
 
 
 def on_changed(core: Core, now: Instant, event: ChangeSentJob) -> None:

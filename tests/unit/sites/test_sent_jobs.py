@@ -213,7 +213,8 @@ OF_JOBS = {  # the fields of a job, and where each is judged
     **dict.fromkeys(("components", "jobs"), "why_not_run"),
     **dict.fromkeys(("stage_in", "stage_out", "keep_output", "interactive", "parameters"), "why_not_sent"),
     **dict.fromkeys(("site", "notify", "after"), "the link"),
-    "priority": "receiving", "stage_out_to": "only with stage_out", "files": "only with stage_in",
+    "priority": "receiving", "barrier_wait": "receiving", "expires": "it ends sooner",
+    "stage_out_to": "only with stage_out", "files": "only with stage_in",
     "order": "only with parameters", "pilot": "no job file has it", "directory": "the receiver's",
     "name": "shown", "labels": "shown", "when_busy": "how it waits", "relax_after": "how it waits",
     "dttl": "this site's rules bound it", "communication": "where it is placed", "on_failure": "of its own flow",
@@ -245,9 +246,10 @@ def test_a_received_component_gets_no_more_than_the_terms_name(field: str) -> No
 
 def test_no_job_of_a_neighbour_goes_before_those_of_this_site_nor_notifies_its_people() -> None:
     pair = Pair()
-    pair.send(replace(subtree(), jobs=(FlowJob(request=make(component(4), priority=0)),)))
+    pair.send(replace(subtree(), jobs=(FlowJob(request=make(component(4), priority=0, barrier_wait=HOUR)),)))
     pair.exchange()
-    assert [(job.request.priority, job.request.notify) for job in pair.lyon.all_jobs.values()] == [(10, ()), (10, ())]
+    requests = [job.request for job in pair.lyon.all_jobs.values()]
+    assert [(each.priority, each.notify, each.barrier_wait) for each in requests] == [(10, (), None), (10, (), None)]
 
 
 def test_a_cancel_here_cancels_there_and_ends_only_when_that_has_ended() -> None:

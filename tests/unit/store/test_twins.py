@@ -61,7 +61,7 @@ CHANGES = st.builds(
             batch_id=st.just("1"),
             detached_at=st.sampled_from([None, 3]),
             superseded=st.booleans(),
-            pilot=st.none() | st.builds(LauncherFields, owner=OWNERS, claimed_at=st.just(Instant(1))),
+            launcher=st.none() | st.builds(LauncherFields, owner=OWNERS, claimed_at=st.just(Instant(1))),
         ),
         max_size=3,
     ).map(tuple),
