@@ -54,6 +54,8 @@ class Departures:
                 promise(allowed, Promise.DEPARTED, event.name, "leaves with", *there)
                 self._check_pilot(event.name, there)
                 self._leaving[event.name] = there
+                if event.name in self._world.koalad.grid.forced:
+                    self.given_up |= dict.fromkeys(there)  # by a person, even if koalad is killed before it commits
                 self.left[event.name] = None
 
     def _check_pilot(self, name: str, there: Sequence[AttemptId]) -> None:
