@@ -44,7 +44,7 @@ class RunList(Index):
 
     def changed(self, job: Job, before: JobState, names: Collection[str]) -> None:
         self.dirty[job.id] = self.timers_dirty[job.id] = None
-        if "state" in names and (before.claiming or job.state.claiming):
+        if ("state" in names or "attempts" in names) and (before.claiming or job.state.claiming):
             self._survey(job)
         if self.missing and not job.attempts:
             self.missing.pop(job.id, None)

@@ -727,7 +727,7 @@ def _commands_go_to_clusters_that_have_left() -> Any:
 
     def forget_cluster(self: Any, cluster: str) -> None:
         real(self, cluster)
-        self.left.clear()
+        self.departed.clear()
 
     return patch.object(Core, "forget_cluster", forget_cluster)
 

@@ -326,7 +326,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from koalapy_adapters.allocation import jobs, keepers, outer_job
 
-place, outer = sys.argv[2], surroundings.own_machine(1)
+place, outer = sys.argv[2], outer_job.own_machine(1)
 queue = jobs.Queue({outer.hosts[0].name: 1}, None)
 job = queue.add(jobs.Job(
     id=0, name="k", directory=place, output=os.path.join(place, "out"), processors=1, walltime_s=60, submitted_at=1,
