@@ -240,10 +240,7 @@ def _look_at(named: ClusterInput) -> Look:
 
 def _cluster(named: ClusterInput) -> Cluster:
     """Return the cluster with the settings that a login needs."""
-    described = {
-        "grid": "looking",
-        "clusters": {named.name: {"batch": "local", "connect": named.connect, **named.given}},
-    }
+    described = {"batch": "local", "connect": named.connect, **named.given}
     grid = {"grid": "looking", "clusters": {named.name: described}}
     return _read(json.dumps(grid)).clusters[named.name]
 

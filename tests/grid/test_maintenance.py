@@ -62,8 +62,8 @@ def test_pruned_jobs_leave_no_file_of_theirs(koalad: Koalad, testgrid: Any) -> N
     assert all(grown[place] > 40 for place in (*CLUSTERS, "koalad")), grown  # or there was nothing to prune
     assert sum(row.records for row in report.rows) >= 40  # one an attempt
     rows = {moment: size.rows for moment, size in report.sizes.items()}
-    assert rows["with jobs"]["jobs"] == 40
-    for table in ("jobs", "history", "usage", "results", "attempts", "outbox"):
+    assert rows["with jobs"]["work"] == 40
+    for table in ("work", "history", "usage", "results", "attempts", "outbox"):
         assert rows["pruned"][table] == 0, rows
     assert report.sizes["vacuumed"].bytes < report.sizes["with jobs"].bytes / 2
 
