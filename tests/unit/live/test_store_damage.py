@@ -14,7 +14,7 @@ Document = dict[str, Any]
 
 def damage(store: Path, job: int, how: Callable[[Document], str]) -> str:
     """The record's text as it was: that of the job, or of its attempt if that is to be mistyped."""
-    where = "attempts WHERE job = ?" if how is mistyped else "jobs WHERE id = ?"
+    where = "attempts WHERE job = ?" if how is mistyped else "work WHERE id = ?"
     with closing(sqlite3.connect(store)) as database, database:
         (text,) = database.execute(f"SELECT record FROM {where}", [job]).fetchone()
         table, _, condition = where.partition(" ")
