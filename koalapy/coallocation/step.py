@@ -125,6 +125,8 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
     expires = expires_at(job)
     if not (state.claiming or state.queued or core.run_list.missing):
         return expires
+    if expires is not None and expires <= now:
+        return expires
     if state.queued:
         ends = wait_deadlines(job, core.settings)
         if expires is not None:

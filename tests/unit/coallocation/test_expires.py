@@ -2,7 +2,7 @@
 
 from engine_play import SIZES, Play, alike, check, component
 
-from koalapy.model.events import CancelRequested, HoldRequested, ReleaseRequested
+from koalapy.model.events import AttemptCleanedUp, CancelRequested, HoldRequested, ReleaseRequested
 from koalapy.model.identity import JobId
 from koalapy.model.request import WhenBusy
 from koalapy.model.states import JobState
@@ -94,3 +94,18 @@ def test_a_released_hold_does_not_extend_the_time() -> None:
     assert state(game, job) is JobState.WAITING
     wake_until(game, Duration(11 * MINUTE))
     assert state(game, job) is JobState.FAILED
+
+
+def test_a_job_that_comes_back_after_its_time_fails_at_once() -> None:
+    """Nothing else need happen: the end of its lost claim is confirmed after its time."""
+    game = Play(alike())
+    job = game.submit(component(8, "alpha"), component(8, "beta"), expires=Duration(10 * MINUTE))
+    one, other = game.attempts(job)
+    game.come(one)
+    game.end(one, None, "killed")
+    game.measure(**SIZES)
+    game.apply(AttemptCleanedUp(attempt=one), AttemptCleanedUp(attempt=other), after=Duration(HOUR))
+    assert state(game, job) is JobState.WAITING
+    game.wake()
+    assert state(game, job) is JobState.FAILED
+    check(game)
