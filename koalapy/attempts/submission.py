@@ -15,8 +15,6 @@ from koalapy.model.units import Duration, Instant
 
 BARRIER_MARGIN = Duration(WALLTIME_MARGIN // 2)  # between koalad's time-out and the instant at which wrappers leave
 
-_NO_TIME = Duration(0)
-
 
 def submit(
     core: Core,
@@ -26,13 +24,13 @@ def submit(
     lowest: bool = False,
     avoid: tuple[str, ...] = (),
     launcher: LauncherWork | None = None,
-    wait: Duration = _NO_TIME,
+    wait: Duration | None = None,
 ) -> None:
     """Order the cluster to submit the attempt. Its walltime is that of the program, the barrier and a margin together.
 
     `files`: the request whose input files it needs, with as many components as start together. `lowest`: at the lowest
     priority. `avoid`: hosts that its batch job must not get. `launcher`: the work of a sweep's Launcher.
-    `wait`: how long it may wait at its barrier before all batch jobs have started.
+    `wait`: how long it may wait at its barrier before all batch jobs have started; None: not at all.
     """
     core.records.command(
         SubmitAttempt(
@@ -40,8 +38,8 @@ def submit(
             attempt=attempt.id,
             components=len(files.components),
             request=attempt.request,
-            walltime=Duration(attempt.request.walltime + core.settings.beside_program + wait),
-            barrier_timeout=Duration(core.settings.barrier_timeout + BARRIER_MARGIN + wait),
+            walltime=Duration(attempt.request.walltime + core.settings.beside_program + (wait or 0)),
+            barrier_timeout=Duration(core.settings.barrier_timeout + BARRIER_MARGIN + (wait or 0)),
             stage_in=files.stage_in,
             directory=files.directory,
             files=files.files,

@@ -128,9 +128,8 @@ class Grid:
         A second request with the same `key` returns the same job. By default the key is new in every call.
         `after`: ids of jobs that must be done before this one may begin.
         """
-        changed = {**(overrides or {}), **({"after": str(list(after))} if after else {})}
-        settings: dict[str, Any] = {"overrides": changed, "key": key, "labels": labels, "notify": notify}
-        return int(self.accept(job, directory=directory, **settings)["id"])
+        values = {**(overrides or {}), **({"after": str(list(after))} if after else {})}
+        return int(self.accept(job, directory=directory, overrides=values, key=key, labels=labels, notify=notify)["id"])
 
     def accept(
         self,

@@ -49,7 +49,7 @@ def claim(core: Core, now: Instant, job: Job, placement: Placement, patient: boo
     times = {} if wait is None else {"barrier_wait": wait}
     core.records.note(now, job.id, HistoryKind.JOB_CLAIMED, clusters=placed, **times)
     for attempt in job.present:
-        submit(core, attempt, job.request, wait=wait or Duration(0))
+        submit(core, attempt, job.request, wait=wait)
     return None
 
 

@@ -24,8 +24,7 @@ from koalapy.model.states import AttemptState, Ending
 from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 
 FIRST_PAUSE, LONGEST_PAUSE = Duration(15 * MINUTE), Duration(2 * HOUR)
-_NO_TIME = Duration(0)
-_LEFT = Reason(
+_CLUSTER_LEFT = Reason(
     "no_such_cluster", "cluster", "A cluster of its components is not in the grid any more.", "It is placed again."
 )
 
@@ -116,7 +115,9 @@ def _queue_again(core: Core, now: Instant, job: Job, attempt: Attempt) -> None:
     """Submit the component to the queue of its cluster again, by a new attempt."""
     cluster, (number, component, last) = attempt.cluster, attempt.id
     if cluster not in core.information.clusters or last + 1 >= MAX_ATTEMPTS:
-        return stop_job(core, now, job, Outcome.GIVE_BACK, _LEFT)
+        return stop_job(
+            core, now, job, Outcome.GIVE_BACK, None if cluster in core.information.clusters else _CLUSTER_LEFT
+        )
     following = Attempt(
         id=AttemptId(number, component, last + 1),
         cluster=cluster,
@@ -127,4 +128,4 @@ def _queue_again(core: Core, now: Instant, job: Job, attempt: Attempt) -> None:
         remove_directory(core, attempt)
     core.records.follow(job, attempt, following)
     core.records.note_attempt(now, following.id, cluster, HistoryKind.COMPONENT_QUEUED_AGAIN)
-    return submit(core, following, job.request, wait=job.barrier_wait or _NO_TIME)
+    return submit(core, following, job.request, wait=job.barrier_wait)

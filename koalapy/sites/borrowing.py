@@ -12,13 +12,7 @@ from koalapy.broker.availability import Availability
 from koalapy.coallocation import lenders, retries
 from koalapy.coallocation.stop import stop_job
 from koalapy.core.core import Core
-from koalapy.model.commands import (
-    EndLease,
-    OfferLease,
-    RejectRequest,
-    ReturnLease,
-    RevokeLease,
-)
+from koalapy.model.commands import EndLease, OfferLease, RejectRequest, ReturnLease, RevokeLease
 from koalapy.model.errors import Reason
 from koalapy.model.events import ClusterLeft
 from koalapy.model.header import Outcome

@@ -4,9 +4,7 @@ Sites report free processors to each other (SC'07, section 4.3), so that request
 """
 
 from koalapy.core.core import Core
-from koalapy.model.commands import (
-    ReportFree,
-)
+from koalapy.model.commands import ReportFree
 from koalapy.model.errors import Reason
 from koalapy.model.events import LeaseEndRequested, NeighbourConnected, NeighbourJoined, NeighbourLeft, NeighbourLost
 from koalapy.model.neighbour import Neighbour

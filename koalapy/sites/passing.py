@@ -7,11 +7,7 @@ charged in its own books. What it borrows so is no cluster here.
 from dataclasses import replace
 
 from koalapy.core.core import Core
-from koalapy.model.commands import (
-    DelegateRequest,
-    OfferLease,
-    RevokeLease,
-)
+from koalapy.model.commands import DelegateRequest, OfferLease, RevokeLease
 from koalapy.model.errors import Reason
 from koalapy.model.lease import BorrowedLease, LentLease
 from koalapy.model.states import LeaseState

@@ -14,11 +14,7 @@ from koalapy.coallocation.user_requests import (
 )
 from koalapy.core.core import Core
 from koalapy.core.site_jobs import key_of_received, received_key
-from koalapy.model.commands import (
-    ChangeSentJob,
-    ReportReceivedJob,
-    SendJob,
-)
+from koalapy.model.commands import ChangeSentJob, ReportReceivedJob, SendJob
 from koalapy.model.errors import Reason
 from koalapy.model.events import CancelRequested, HoldRequested, JobUnreadable, ReleaseRequested, WorkSubmitted
 from koalapy.model.identity import JobId, origin_of_site

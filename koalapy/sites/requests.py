@@ -4,9 +4,7 @@ from collections import deque
 from functools import partial
 
 from koalapy.core.core import Core
-from koalapy.model.commands import (
-    DelegateRequest,
-)
+from koalapy.model.commands import DelegateRequest
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.isolated import why_not_isolated

@@ -8,10 +8,7 @@ from dataclasses import replace
 
 from koalapy.coallocation.stop import code_and_message
 from koalapy.core.core import Core
-from koalapy.model.commands import (
-    ReportReceivedJob,
-    SendJob,
-)
+from koalapy.model.commands import ReportReceivedJob, SendJob
 from koalapy.model.errors import Reason
 from koalapy.model.header import Outcome
 from koalapy.model.history import HistoryKind

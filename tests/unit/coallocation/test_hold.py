@@ -9,7 +9,7 @@ from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import CancelAttempt, ReleaseAttempt, SubmitAttempt
 from koalapy.model.errors import Reason
-from koalapy.model.events import AttemptStuck, AttemptSubmitted, CancelRequested, ClusterConnected
+from koalapy.model.events import AttemptStuck, AttemptSubmitted, CancelRequested, ClusterConnected, ClusterLeft
 from koalapy.model.history import HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.request import WhenBusy
@@ -138,10 +138,12 @@ def test_a_component_that_comes_ends_the_pause_of_the_others(game: Play) -> None
 
 def test_nothing_is_queued_again_before_nothing_is_left_of_the_attempt(game: Play) -> None:
     job = two(game)
-    one, _ = game.attempts(job)
+    one, other = game.attempts(job)
     game.come(one)
     game.down.add("alpha")  # its cluster confirms nothing
     pass_time(game, Duration(HOUR))
+    game.come(other)
+    assert game.job(job).state is JobState.CLAIMING, "nothing starts without it"
     assert present(game.job(job)).id == one
     assert present(game.job(job)).state is AttemptState.ENDED
     stuck = Reason("stuck", "cluster", "It does not go away.", "")
@@ -264,3 +266,18 @@ def test_the_usage_of_what_was_given_back_is_entered_once(game: Play) -> None:
     game.apply(CancelRequested(work=job))
     game.obey()
     assert [each.attempt for each in used] == [one]
+
+
+def test_a_component_whose_cluster_has_left_meanwhile_is_placed_again(game: Play) -> None:
+    job = queued(game, component(8, "alpha"), component(8))
+    attempt = next(each for each in game.job(job).live if each.cluster != "alpha")
+    game.come(attempt.id)
+    pass_time(game, Duration(16 * MINUTE))
+    game.down.add(attempt.cluster)
+    game.apply(ClusterLeft(name=attempt.cluster))
+    pass_time(game, Duration(16 * MINUTE))
+    record = game.job(job)
+    assert record.submission_failures == 0
+    assert any(each.kind == HistoryKind.WORK_REQUEUED for each in game.history)
+    assert attempt.cluster not in {each.cluster for each in record.live}
+    check(game)
