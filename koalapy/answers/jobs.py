@@ -322,6 +322,17 @@ class NotBorrowed(TypedDict):
     reason: str
 
 
+class Held(TypedDict):
+    """A component whose processors wait at its barrier."""
+
+    component: int
+    cluster: str
+    processors: int
+    since: Instant
+    processor_seconds: float
+    """What the wait has cost so far."""
+
+
 class ExplainAnswer(TypedDict):
     """Why a job is in its state."""
 
@@ -335,6 +346,10 @@ class ExplainAnswer(TypedDict):
     lacks: list[Lack]
     not_borrowed: list[NotBorrowed]
     no_more_nodes: list[NoMoreNodes]
+    held: list[Held]
+    """Components of a claiming job that wait at their barriers."""
+    gives_back_at: Instant | None
+    """When a claiming job gives back what is held; null if no such time runs."""
 
 
 class TreeJob(TypedDict):

@@ -142,12 +142,17 @@ class _Collector:
         pending_cancels = GaugeMetricFamily(
             "koala_pending_cancels", "Batch jobs still to be cancelled.", labels=of_cluster
         )
+        held = GaugeMetricFamily(
+            "koala_held_processors", "Processors of components that wait at their barriers.", labels=of_cluster
+        )
+        waits = self._service.load().held
         cancelled_on = [each.cluster for each in self._service.pending_cancels()]
         for each in self._service.clusters():
             name, state = [each.summary.name], each.known.state  # the view counts processors of sweeps as idle too
             connected.add_metric(name, float(each.known.connected))
             usable.add_metric(name, float(each.summary.trouble is None))
             pending_cancels.add_metric(name, cancelled_on.count(each.summary.name))
+            held.add_metric(name, waits.get(each.summary.name, 0))
             if state is None:
                 continue
             capacity.add_metric(name, state.total)
@@ -156,7 +161,7 @@ class _Collector:
             shares = {"idle": state.idle, "others": state.others, "ours": state.ours, "scavenged": each.scavenged}
             for what, processors in shares.items():
                 used.add_metric([*name, what], processors)
-        yield from (connected, usable, capacity, used, waiting, age, pending_cancels)
+        yield from (connected, usable, capacity, used, waiting, age, pending_cancels, held)
 
     def _usage(self) -> Iterable[object]:
         from prometheus_client.core import CounterMetricFamily

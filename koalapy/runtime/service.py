@@ -415,7 +415,7 @@ class Service:
         """Answer why a job or sweep is in its state."""
         found, now = self.work(job), self._clock.now()
         explained = self._loop.ask(lambda engine: explanation.explain(engine, now, found, self.placement))
-        return explanation.answer(explained, self.history(job) if found.state.final else ())
+        return explanation.answer(explained, now, self.history(job) if found.state.final else ())
 
     def when_final(self, jobs: Sequence[JobId], call: Callable[[], None]) -> Callable[[], None]:
         """Call `call` once, soon and from any thread, when all of these jobs are final.

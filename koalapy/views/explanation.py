@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from koalapy.answers.jobs import ExplainAnswer
+from koalapy.answers.jobs import ExplainAnswer, Held
 from koalapy.answers.sweeps import JobStateName
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import find_placement
@@ -33,7 +33,7 @@ from koalapy.model.work import Flow, Work
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.scavenging.launchers import owner_of
 from koalapy.views.checking import lacks_of
-from koalapy.views.fields import reason
+from koalapy.views.fields import optional_instant, reason
 from koalapy.views.history import notes_of
 from koalapy.views.leases import why_not_borrowed, why_sweep_borrows_no_more
 
@@ -51,8 +51,8 @@ class Explanation:
     each neighbouring site lends nothing for it now. `holders`: if one cluster is too busy for it, the attempts of other
     jobs that have processors there.
 
-    For a claiming job, `gives_back_at` is the instant at which it gives up. `holding`: its processors at barriers;
-    `held`: the processor-microseconds that they have waited.
+    For a claiming job, `gives_back_at` is the instant at which it gives up. `held`: its attempts that wait at barriers;
+    `waited`: the processor-microseconds that all its attempts have waited there, those of earlier tries, too.
 
     For a sweep, `no_more_nodes` has the reason of each cluster that gives it no more nodes now.
     `not_admitted`: why it was not admitted yet. `faults`: policies that failed for it.
@@ -71,8 +71,8 @@ class Explanation:
     ahead: int = 0
     first: JobId | None = None
     gives_back_at: Instant | None = None
-    holding: int = 0
-    held: int = 0
+    held: tuple[Attempt, ...] = ()
+    waited: int = 0
     no_more_nodes: Mapping[str, str] = field(default_factory=dict)
     not_admitted: str = ""
     faults: tuple[str, ...] = ()
@@ -110,14 +110,13 @@ def explain(engine: Engine, now: Instant, work: Work, placement: PlacementPolicy
         return Explanation(work, clusters, troubles, connected=work.site in engine.core.neighbours.connected)
     job = work
     if job.state is JobState.CLAIMING:
-        waits = [each for each in job.present if each.state is AttemptState.AT_BARRIER]
         return Explanation(
             job,
             clusters,
             troubles,
             gives_back_at=engine.gives_back_at(job),
-            holding=sum(each.processors for each in waits),
-            held=barrier_time(job, now),
+            held=tuple([each for each in job.present if each.state.at_barrier]),
+            waited=job.held_processor_us + barrier_time(job, now),
             suspends=_suspended_for(engine, job),
         )
     if job.state is not JobState.WAITING:
@@ -156,10 +155,10 @@ def _suspended_for(engine: Engine, job: Job) -> tuple[JobId, ...]:
     return tuple([each for each in engine.core.suspended.jobs if jobs[each].suspended_for == job.id])
 
 
-def answer(found: Explanation, history: Iterable[History] = ()) -> ExplainAnswer:
+def answer(found: Explanation, now: Instant, history: Iterable[History] = ()) -> ExplainAnswer:
     """Answer why a job or sweep is in its state, and what each cluster lacks for each of its components.
 
-    `history`: that of a final job; its notes name files that were not fetched.
+    `now`: the instant of the explanation. `history`: that of a final job; its notes name files that were not fetched.
     """
     work = found.work
     return {
@@ -172,6 +171,19 @@ def answer(found: Explanation, history: Iterable[History] = ()) -> ExplainAnswer
         "lacks": lacks_of(found.lacks),
         "not_borrowed": [{"site": site, "reason": why} for site, why in found.not_borrowed.items()],
         "no_more_nodes": [{"cluster": cluster, "reason": why} for cluster, why in found.no_more_nodes.items()],
+        "held": [_held(each, now) for each in found.held],
+        "gives_back_at": optional_instant(found.gives_back_at),
+    }
+
+
+def _held(attempt: Attempt, now: Instant) -> Held:
+    since = attempt.at_barrier_at if attempt.at_barrier_at is not None else now
+    return {
+        "component": attempt.id.component,
+        "cluster": attempt.cluster,
+        "processors": attempt.processors,
+        "since": format_instant(since),
+        "processor_seconds": attempt.processors * max(0, now - since) / SECOND,
     }
 
 
@@ -356,9 +368,11 @@ def _held_there(found: Explanation) -> str:
 def _claiming(found: Explanation, job: Job) -> str:
     late = [each for each in job.present if each.at_barrier_at is None or each.state.ended]
     text = "It waits for " + (", ".join(_late(each, found) for each in late) or "its release") + "."
-    if found.holding:
-        wait = f"{counted_as(found.holding, 'processor')} {'waits' if found.holding == 1 else 'wait'}"
-        text += f" Meanwhile {wait} at barriers, {counted_as(found.held // SECOND, 'processor second')} so far."
+    text += "".join([_holds(each) for each in found.held[:_MOST_NAMED]])
+    if (more := len(found.held) - _MOST_NAMED) > 0:
+        text += f" So {'does' if more == 1 else 'do'} {counted_as(more, 'other')}."
+    if found.waited >= SECOND:
+        text += f" Its waits at barriers have cost {counted_as(found.waited // SECOND, 'processor second')} so far."
     if found.gives_back_at is not None:
         text += f" Unless it is released before, it gives back its processors at {format_instant(found.gives_back_at)}."
         if is_awaited(job) and job.barrier_wait is not None:
@@ -368,6 +382,13 @@ def _claiming(found: Explanation, job: Job) -> str:
         if attempt is not None and attempt.state.ended:
             text += f" Component {each.component} is queued again at {format_instant(each.again_at)}."
     return text + _suspending(found)
+
+
+def _holds(attempt: Attempt) -> str:
+    """Return what a component at its barrier holds, and since when, as a further sentence."""
+    since = "" if attempt.at_barrier_at is None else f" since {format_instant(attempt.at_barrier_at)}"
+    processors = counted_as(attempt.processors, "processor")
+    return f" Component {attempt.id.component} holds {processors} at its barrier on {attempt.cluster}{since}."
 
 
 def _running(found: Explanation, job: Job) -> str:

@@ -28,22 +28,32 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Jobs and sweeps that are not final, by state, and the longest wait of a job, 0 if none waits."""
+    """Jobs and sweeps that are not final, by state, and the longest wait of a job, 0 if none waits.
+
+    `held`: by cluster, the processors of components that wait at their barriers.
+    """
 
     jobs: Mapping[JobState, int]
     sweeps: Mapping[JobState, int]
     longest_wait: Duration
+    held: Mapping[str, int]
 
 
 def load_of(records: Records, now: Instant) -> Load:
     """Count the jobs and sweeps that are not final. Of a flow, its jobs count."""
     states: Counter[JobState] = Counter()
+    held: Counter[str] = Counter()
     longest = 0
-    for job in (*records.jobs.values(), *records.sent_jobs.values()):
-        states[job.state] += 1
-        if job.state.queued:
-            longest = max(longest, now - (job.waiting_since or job.submitted_at))
-    return Load(dict(states), dict(Counter(sweep.state for sweep in records.sweeps.values())), Duration(longest))
+    for work in (*records.jobs.values(), *records.sent_jobs.values()):
+        states[work.state] += 1
+        if work.state.queued:
+            longest = max(longest, now - (work.waiting_since or work.submitted_at))
+    for job in records.jobs.values():
+        for each in job.attempts if job.state.claiming else ():
+            if each is not None and each.state.at_barrier:
+                held[each.cluster] += each.processors
+    sweeps = Counter(sweep.state for sweep in records.sweeps.values())
+    return Load(dict(states), dict(sweeps), Duration(longest), dict(held))
 
 
 class Counting:

@@ -233,10 +233,12 @@ def test_it_is_explained(game: Play) -> None:
         return summary(explain(game.engine, game.now, found, worst_fit))
 
     assert "component 1 on beta, which is queued" in text()
-    assert "8 processors wait at barriers" in text()
+    assert "Component 0 holds 8 processors at its barrier on alpha since" in text()
     assert "Its components in queues keep their places, and nothing is counted." in text()
     pass_time(game, Duration(16 * MINUTE))
     assert "component 0 on alpha, which is given back" in text()
+    assert f"Its waits at barriers have cost {8 * BARRIER_WAIT // SECOND} processor seconds so far." in text()
+    assert "holds" not in text()
     assert "Component 0 is queued again at" in text()
     pass_time(game, Duration(15 * MINUTE))
     lines = [sentence(each) for each in game.history if each.job == job]

@@ -17,7 +17,8 @@ from koalapy.model.request import WhenBusy
 from koalapy.model.states import Ending, JobState
 from koalapy.model.units import SECOND, Duration, Instant, format_instant
 from koalapy.policies.placement import worst_fit
-from koalapy.views.explanation import explain, summary
+from koalapy.views.explanation import answer, explain, summary
+from koalapy.views.metrics import load_of
 
 
 def test_a_claim_time_out_cancels_all_attempts_and_counts_as_one_submission_failure(play: Any) -> None:
@@ -302,17 +303,28 @@ def test_a_barrier_time_out_on_an_unreachable_cluster_names_the_cluster(play: An
 def test_the_explanation_of_a_claiming_job_states_what_it_holds_and_until_when(play: Any) -> None:
     job = play.submit(component(4, "alpha"), component(4, "gamma"))
     first = explain(play.engine, play.now, play.job(job), worst_fit)
-    assert (first.holding, first.held) == (0, 0)
-    assert "barriers" not in summary(first)
+    assert (first.held, first.waited) == ((), 0)
+    assert "barrier" not in summary(first)
     play.come(play.attempts(job)[0])
-    play.now = Instant(play.now + 5 * SECOND)
+    (held,) = explain(play.engine, play.now, play.job(job), worst_fit).held
+    assert held.at_barrier_at is not None
+    since = format_instant(held.at_barrier_at)
+    play.now = Instant(held.at_barrier_at + 5 * SECOND)
     found = explain(play.engine, play.now, play.job(job), worst_fit)
     ends = play.engine.gives_back_at(play.job(job))
     until = format_instant(ends)
     assert summary(found) == (
-        "It waits for component 1 on gamma, which is submitting. Meanwhile 4 processors wait at barriers, "
-        f"20 processor seconds so far. Unless it is released before, it gives back its processors at {until}."
+        "It waits for component 1 on gamma, which is submitting. "
+        f"Component 0 holds 4 processors at its barrier on alpha since {since}. "
+        "Its waits at barriers have cost 20 processor seconds so far. "
+        f"Unless it is released before, it gives back its processors at {until}."
     )
+    document = answer(found, play.now)
+    assert document["held"] == [
+        {"component": 0, "cluster": "alpha", "processors": 4, "since": since, "processor_seconds": 20}
+    ]
+    assert document["gives_back_at"] == until
+    assert load_of(play.engine.records, play.now).held == {"alpha": 4}
     play.wake()
     assert play.job(job).state is JobState.STOPPING
     assert play.now == ends

@@ -6,6 +6,7 @@ from typing import Any
 
 import live
 import pytest
+from scrapes import metrics_of, value
 
 Document = dict[str, Any]
 CLUSTERS = ("amsterdam", "delft")
@@ -40,6 +41,11 @@ def test_a_job_starts_though_one_cluster_is_free_long_after_the_other(
     explained = koala("explain", gives_back)
     assert explained.status == 0
     assert "Component 0 is queued again at" in explained.out
+    (held,) = koala("explain", waits, "--json").document["held"]
+    assert (held["component"], held["cluster"], held["processors"]) == (0, "amsterdam", 2)
+    metrics = metrics_of(koala)
+    assert value(metrics, "koala_held_processors", cluster="amsterdam") == 2
+    assert value(metrics, "koala_held_processors", cluster="delft") == 0
     assert not lines.exists(), "nothing starts alone"
     bounded = koala.write("bounded.yaml", {"components": [shell("true", 4, cluster="delft")], "when_busy": "wait"})
     expired = koala.end(koala("submit", bounded, "--expires", "1s", "--json").document["id"])
