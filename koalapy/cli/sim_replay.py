@@ -10,7 +10,7 @@ from dataclasses import replace
 from enum import StrEnum
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -28,10 +28,13 @@ from koalapy.koalad.gridfile import read_grid_file
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
+from koalapy.model.request import WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.textfile.words import use_known
+from koalapy.model.units import Duration, format_duration, parse_duration
 
 if TYPE_CHECKING:  # numpy, matplotlib and the engine are imported on use: other commands start without them
+    from koalapy.experiments.replay.background import BackgroundRules
     from koalapy.experiments.replay.jobs import Survey
     from koalapy.experiments.replay.rules import ReplayRules
     from koalapy.experiments.replay.run import ReplayTask
@@ -83,6 +86,21 @@ Overtakes = Annotated[
 GraceTime = Annotated[
     str | None, typer.Option("--grace", metavar="TIME|N%", help="Time after their walltime when jobs are ended.")
 ]
+Log = Annotated[
+    Path | None, typer.Option("--background", metavar="LOG", help="Jobs of other users, from a log such as TRACE.")
+]
+Load = Annotated[
+    float | None,
+    typer.Option("--background-load", metavar="X", help="Their load on each cluster, 1 for all of it; else as logged."),
+]
+Draw = Annotated[int, typer.Option("--seed", min=0, help="The seed of the places in LOG where they begin.")]
+Busy = Annotated[
+    str | None,
+    typer.Option("--when-busy", metavar="W,W…", help="wait, queue: what jobs do that find no idle processors."),
+]
+Waits = Annotated[
+    str | None, typer.Option("--barrier-wait", metavar="TIME,…", help="barrier.wait of jobs in batch queues.")
+]
 Most = Annotated[int | None, typer.Option("--jobs", min=1, help="The most jobs to replay.")]
 Pin = Annotated[bool, typer.Option("--pin", help="Run each job on the cluster of its site.")]
 Sites = Annotated[
@@ -104,6 +122,11 @@ def replay(
     placement: Placements = None,
     max_overtakes: Overtakes = None,
     grace: GraceTime = None,
+    background: Log = None,
+    background_load: Load = None,
+    seed: Draw = 1,
+    when_busy: Busy = None,
+    barrier_wait: Waits = None,
     jobs: Most = None,
     lenient: Lenient = False,
     pin: Pin = False,
@@ -131,26 +154,33 @@ def replay(
 
         settings, known = _read_clusters(grid, measured)
         rows = _rows_of_policies(settings, queue, placement, max_overtakes)
+        if background is None:
+            _refuse_without_background(context)
         names = [cluster.name for cluster in settings.clusters]
         sites = (site or []) if pin or site else None
         rules = rules_of(names, known, header(trace), size or [], sites, most=jobs, lenient=lenient, grace=grace)
         found = report.survey(trace, rules)
         report.print_survey(found)
+        local = report.background(background, background_load, seed, rules) if background is not None else None
         several, rows = rows, _without_equal_placements(rows, rules)
         if len(rows) < len(several):
             why = "there is one cluster" if len(rules.sizes) == 1 else "every job has its cluster"
             output.print_message(f"All placement policies give the same schedule, since {why}: only one is run.")
         with _temporary_directory(out) as directory:
             bounds = len({each.max_overtakes for each in rows}) > 1
-            tasks = [_task(trace, rules, found, chosen, directory, colour, bounds) for chosen in rows]
+            variants = _variants(rows, when_busy, barrier_wait)
+            if barrier_wait is not None and not found.several:
+                output.print_message("--barrier-wait changes nothing: no job has several components.")
+            tasks = [_task(trace, rules, found, chosen, directory, colour, bounds, local) for chosen in variants]
             outcomes = report.run_all(tasks, found.jobs, workers or os.cpu_count() or 1)
             logged = report.as_logged(found)
             table = report.write_table(outcomes, logged, directory / f"{_stem(trace)}.csv")
             files = _publish([table.name, *(name for each in outcomes for name in each.files)], directory, out)
     if as_json:
-        output.print_json(report.document(trace, rules, found, outcomes, logged, out, files[0]))
+        output.print_json(report.document(trace, rules, found, outcomes, logged, out, files[0], local))
     else:
         report.print_outcomes(outcomes, logged, rules.sizes)
+        report.print_busy(outcomes)
         if max_overtakes is None and any(each.queue != "fcfs" for each in outcomes):
             passed = counted_as(settings.max_overtakes, "time")
             output.print_message(f"Nobody is passed more than {passed}; vary that with --max-overtakes.")
@@ -166,22 +196,75 @@ def _refuse_beside_journal(context: typer.Context) -> None:
         raise typer.BadParameter(f"Leave out {names}: a journal has its own clusters and policies.")
 
 
+def _refuse_without_background(context: typer.Context) -> None:
+    """Raises BadParameter for options that change nothing on clusters without other jobs."""
+    for name in ("background_load", "seed", "when_busy", "barrier_wait"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            what = "It changes nothing without jobs of other users: add --background LOG."
+            raise typer.BadParameter(what, param_hint=f"--{name.replace('_', '-')}")
+
+
+class Variant(NamedTuple):
+    """The settings of one run, and what its jobs do that find no idle processors."""
+
+    settings: Settings
+    when_busy: WhenBusy
+
+
+def _variants(rows: Sequence[Settings], when_busy: str | None, barrier_wait: str | None) -> list[Variant]:
+    """Return the variants of each row: one for jobs that wait, and one for each time at barriers of those in queues.
+
+    Without `when_busy`, jobs enter queues if there are options of that. Raises RequestError.
+    """
+    words = [each.strip() for each in (when_busy or ("queue" if barrier_wait else "wait")).split(",")]
+    known = [str(each) for each in WhenBusy]
+    for word in words:
+        if word not in known:
+            raise RequestError("bad_option", f"--when-busy has {word!r}.", use_known(word, known))
+    if barrier_wait is not None and "queue" not in words:
+        message = "--barrier-wait changes nothing: no job enters a batch queue."
+        raise RequestError("bad_option", message, "Write --when-busy queue, or wait,queue.")
+    waits = None if barrier_wait is None else _durations(barrier_wait)
+    found = []
+    for row, word in product(rows, dict.fromkeys(words)):
+        queues = word == WhenBusy.QUEUE
+        for wait in waits if queues and waits else [row.barrier_wait]:
+            found.append(Variant(replace(row, barrier_wait=wait), WhenBusy(word)))
+    return found
+
+
+def _durations(words: str) -> list[Duration]:
+    """Return the durations of `--barrier-wait`, each once. Raises RequestError."""
+    try:
+        return list(dict.fromkeys(parse_duration(f"{each}s" if each == "0" else each) for each in words.split(",")))
+    except ValueError as error:
+        raise RequestError("bad_option", f"--barrier-wait: {error}.", "Write --barrier-wait 0,15m,1h.") from None
+
+
 def _task(
-    trace: Path, rules: "ReplayRules", found: "Survey", settings: Settings, directory: Path, colour: By, bounds: bool
-) -> "ReplayTask":
+    trace: Path, rules: "ReplayRules", found: "Survey", chosen: Variant, directory: Path, colour: By, bounds: bool,
+    local: "BackgroundRules | None",
+) -> "ReplayTask":  # fmt: skip
     """Return the task of one run. `bounds`: whether the files' names contain the bound of overtakes."""
     from koalapy.experiments.replay.run import ReplayTask
     from koalapy.runtime.load_policies import policies
 
+    settings, when_busy = chosen
     queue = f"{settings.queue}-{settings.max_overtakes}" if bounds and settings.queue != "fcfs" else settings.queue
+    name = f"{_stem(trace)}-{queue}-{settings.placement}"
+    if local is not None:
+        name = f"{name}-{when_busy}"
+        name += f"-{format_duration(settings.barrier_wait)}" if when_busy is WhenBusy.QUEUE else ""
     return ReplayTask(
         trace=trace,
-        rules=rules,
+        rules=replace(rules, when_busy=when_busy),
         survey=found,
         settings=settings,
         policies=policies(settings),
-        base=directory / f"{_stem(trace)}-{queue}-{settings.placement}",
+        base=directory / name,
         by=colour.value,
+        local=local,
     )
 
 

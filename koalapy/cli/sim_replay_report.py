@@ -13,9 +13,11 @@ from rich.progress import Progress as Bars
 
 from koalapy.cli import output
 from koalapy.model.counts import counted_as
+from koalapy.model.errors import RequestError
 from koalapy.model.units import SECOND, Duration, format_duration
 
 if TYPE_CHECKING:  # numpy is imported on use: other commands start without it
+    from koalapy.experiments.replay.background import BackgroundRules
     from koalapy.experiments.replay.comparison import Figures
     from koalapy.experiments.replay.jobs import Survey
     from koalapy.experiments.replay.rules import ReplayRules
@@ -24,6 +26,8 @@ if TYPE_CHECKING:  # numpy is imported on use: other commands start without it
 _AS_LOGGED = "as logged"
 _SILENCE_S = 60.0  # the longest time between two lines of a run without a terminal
 _MUCH = 0.05  # part of the jobs or of their processor time that matters if it is left out
+_LITTLE = 0.001  # part of the processor time of a log's jobs that is not worth a message
+_MOST_LOAD = 3.0
 _UNIT = re.compile(r"\d+[a-z]")
 
 
@@ -61,6 +65,29 @@ def print_survey(found: "Survey") -> None:
         output.print_message(
             f"as logged: the waits of {len(found.logged):,} jobs; the trace does not give those of the others"
         )
+
+
+def background(log: Path, load: float | None, seed: int, rules: "ReplayRules") -> "BackgroundRules":
+    """Return the rules of the local jobs, after a first reading of their log, whose left out jobs are printed.
+
+    Raises RequestError if the log has an error, or no jobs for a cluster.
+    """
+    from koalapy.experiments.replay.background import BackgroundRules, read_background, work_beyond
+    from koalapy.experiments.workloads.reading import counts_text
+
+    if load is not None and not 0 < load <= _MOST_LOAD:
+        message = f"--background-load {load:g} is not above 0 and at most {_MOST_LOAD:g}."
+        raise RequestError("bad_option", message, "Write --background-load 0.85 for 85 % of all processors.")
+    found = read_background(log, rules.lenient, rules.grace)
+    if not found.jobs:
+        raise RequestError("no_jobs", f"{log} has no job that ran.", "Is it the right file?")
+    output.print_message(f"{counted_as(f'{len(found.jobs):,}', 'job')} in {log.name} for the local jobs")
+    if found.left_out:
+        output.print_message(f"left out there: {counts_text(found.left_out)}")
+    for name, size in rules.sizes.items():
+        if (beyond := work_beyond(found.jobs, size)) >= _LITTLE:
+            output.print_message(f"left out on {name}: larger jobs, {100 * beyond:.3g} % of the processor time there")
+    return BackgroundRules(log=log, load=load, seed=seed, lenient=rules.lenient, grace=rules.grace)
 
 
 def as_logged(found: "Survey") -> "Figures | None":
@@ -128,11 +155,13 @@ def write_table(outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None", p
     from koalapy.experiments import files
 
     rows: list[dict[str, Any]] = [
-        {"queue": each.queue, "max_overtakes": _bound(each), "placement": each.placement} | asdict(each.figures)
+        {"queue": each.queue, "max_overtakes": _bound(each), "placement": each.placement}
+        | asdict(each.figures)
+        | (_busy(each) or {})
         for each in outcomes
     ]
     if logged is not None:
-        rows.append({"queue": _AS_LOGGED, "max_overtakes": "", "placement": ""} | asdict(logged))
+        rows.append(dict.fromkeys(rows[0], "") | {"queue": _AS_LOGGED} | asdict(logged))
     files.write_table(path, rows)
     return path
 
@@ -145,7 +174,7 @@ def print_outcomes(outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None"
     from koalapy.experiments.replay.comparison import MEDIUM, SMALL
     from koalapy.experiments.replay.run import label_of
 
-    rows = [(label_of(each.queue, each.max_overtakes), each.placement, each.figures) for each in outcomes]
+    rows = [(label_of(each.queue, each.max_overtakes), _placement(each), each.figures) for each in outcomes]
     if logged is not None:
         rows.append((_AS_LOGGED, "-", logged))
     columns = ("QUEUE", "PLACEMENT", "WAIT", "MEDIAN", "95 %", "SLOWDOWN", "USED %", "MAKESPAN", "BACKLOG")
@@ -165,13 +194,30 @@ def print_outcomes(outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None"
             )
     for each in outcomes:
         for reason, count in each.reasons.items():
-            name = f"{label_of(each.queue, each.max_overtakes)}, {each.placement}"
+            name = f"{label_of(each.queue, each.max_overtakes)}, {_placement(each)}"
             output.print_message(f"{name}: {count:,} of the jobs never started. {reason}")
+
+
+def print_busy(outcomes: "Sequence[ReplayOutcome]") -> None:
+    """Print what jobs cost and gained beside local jobs: failures, hours at barriers, and the waits of those users."""
+    from koalapy.experiments.replay.run import label_of
+
+    rows = []
+    for each in outcomes:
+        if (busy := each.busy) is not None:
+            hours = f"{busy.held_hours:,.1f}", f"{busy.used_hours:,.1f}"
+            waits = map(rounded_duration, (busy.local_wait_mean_s, busy.local_wait_median_s, busy.local_wait_95_s))
+            name = label_of(each.queue, each.max_overtakes), _placement(each)
+            rows.append((*name, f"{busy.failed:,}", *hours, f"{busy.local_jobs:,}", *waits))
+    if rows:
+        print()
+        columns = ("FAILED", "HELD [h]", "USED [h]", "LOCAL JOBS", "LOCAL WAIT", "MEDIAN", "95 %")
+        output.table(("QUEUE", "PLACEMENT", *columns), rows)
 
 
 def document(
     trace: Path, rules: "ReplayRules", found: "Survey", outcomes: "Sequence[ReplayOutcome]", logged: "Figures | None",
-    out: Path, table: Path,
+    out: Path, table: Path, local: "BackgroundRules | None",
 ) -> dict[str, Any]:  # fmt: skip
     """Return the document of `koala sim replay --json`. `out`: the directory of the outcomes' files."""
     jobs, work = _parts_left_out(found)
@@ -185,6 +231,7 @@ def document(
         "changed": dict(found.changed),
         "grace": {"seconds": rules.grace.time / SECOND, "part": rules.grace.part},
         "clusters": dict(rules.sizes),
+        "background": {"log": str(local.log), "load": local.load, "seed": local.seed} if local is not None else None,
         "table": str(table),
         "as_logged": asdict(logged) if logged is not None else None,
         "policies": [_policy(each, out) for each in outcomes],
@@ -204,6 +251,18 @@ def _parts_left_out(found: "Survey") -> tuple[float, float]:
 
 def _bound(outcome: "ReplayOutcome") -> int | str:
     return "" if outcome.queue == "fcfs" else outcome.max_overtakes
+
+
+def _placement(outcome: "ReplayOutcome") -> str:
+    """Return the placement policy, and what jobs do that find no idle processors if there are local jobs."""
+    return outcome.placement if outcome.busy is None else f"{outcome.placement}, {outcome.when_busy}"
+
+
+def _busy(outcome: "ReplayOutcome") -> dict[str, Any] | None:
+    """Return the settings and figures of a replay beside local jobs; None for another one."""
+    if outcome.busy is None:
+        return None
+    return {"when_busy": outcome.when_busy, "barrier_wait_s": outcome.barrier_wait / SECOND} | asdict(outcome.busy)
 
 
 def _cells(figures: "Figures") -> tuple[str, ...]:
@@ -231,6 +290,7 @@ def _policy(outcome: "ReplayOutcome", out: Path) -> dict[str, Any]:
         "max_overtakes": None if outcome.queue == "fcfs" else outcome.max_overtakes,
         "placement": outcome.placement,
         **asdict(outcome.figures),
+        "busy": _busy(outcome),
         "engine_calls": outcome.calls,
         "never_started": [{"jobs": count, "reason": reason} for reason, count in outcome.reasons.items()],
         "files": [str(out / name) for name in outcome.files],

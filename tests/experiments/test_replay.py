@@ -504,7 +504,7 @@ def test_the_same_record_gives_the_same_pictures(tmp_path: Path, count: int) -> 
 
 def a_course(trace: Path, base: Path) -> replay_run.ReplayTask:
     settings = Settings(clusters=())
-    found = Survey(Duration(0), (), {}, {}, Share(1, 0), Share(), record())
+    found = Survey(Duration(0), (), {}, {}, Share(1, 0), Share(), record(), Duration(0), 0)
     policies = Policies(worst_fit, fcfs)
     return replay_run.ReplayTask(
         trace=trace, rules=TERMS, survey=found, settings=settings, policies=policies, base=base, by="user"

@@ -1,12 +1,13 @@
 """The measures by which replays are compared: waits, slowdown, utilisation, makespan, backlog."""
 
+from array import array
 from dataclasses import dataclass
 
 import numpy
 from numpy.typing import NDArray
 
 from koalapy.experiments.replay.record import NEVER, Column, Record
-from koalapy.model.units import SECOND
+from koalapy.model.units import HOUR, SECOND
 
 BOUND = 10 * SECOND  # of the bounded slowdown: shorter jobs count as this long
 SMALL, MEDIUM = 64, 8  # a small job has up to 1/64 of the largest cluster's processors, a medium one up to 1/8
@@ -38,6 +39,41 @@ class Figures:
     medium_wait_mean_s: float
     large_ran: int
     large_wait_mean_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusyFigures:
+    """The measures of a replay beside local jobs. Hours are processor-hours.
+
+    `failed`: the jobs that never started. `held`: by components at their barriers, also of those jobs; `used`: by the
+    programs. `local_jobs`: those submitted between the trace's first job and its last; the waits are theirs.
+    """
+
+    failed: int
+    held_hours: float
+    used_hours: float
+    local_jobs: int
+    local_never_started: int
+    local_wait_mean_s: float
+    local_wait_median_s: float
+    local_wait_95_s: float
+
+
+def busy_figures(record: Record, local_waits: "array[int]", local_waiting: int) -> BusyFigures:
+    """Return the measures of a replay beside local jobs. `local_waits`, `local_waiting`: see Replay."""
+    started, ended = record.job("started"), record.job("ended")
+    ran = (started != NEVER) & (ended != NEVER)
+    waits = numpy.array(local_waits, dtype=numpy.int64)
+    return BusyFigures(
+        failed=int((~ran).sum()),
+        held_hours=float(record.job("held").sum()) / HOUR,
+        used_hours=float(((ended - started) * record.job("processors"))[ran].sum()) / HOUR,
+        local_jobs=len(waits) + local_waiting,
+        local_never_started=local_waiting,
+        local_wait_mean_s=_mean(waits) / SECOND,
+        local_wait_median_s=_quantile(waits, 0.5) / SECOND,
+        local_wait_95_s=_quantile(waits, 0.95) / SECOND,
+    )
 
 
 def figures(record: Record) -> Figures:

@@ -39,13 +39,16 @@ class Share(NamedTuple):
 class Jobs:
     """The jobs that can be replayed. Their times count from the first submission, at `begun` in the trace's own time.
 
-    `left_out`, `changed`, `kept` and `lost` are complete after the last job. `kept` are the jobs that are replayed,
-    `lost` those that ran in the trace and are left out. The iteration raises RequestError, with the line, for the first
+    `last` is that of the last submission, `several` counts the jobs of several components. They, `left_out`, `changed`,
+    `kept` and `lost` are complete after the last job. `kept` are the jobs that are replayed, `lost` those that ran in
+    the trace and are left out. The iteration raises RequestError, with the line, for the first
     error. With lenient rules, it does so only for a file that cannot be read or has another format.
     """
 
     def __init__(self, path: Path, rules: ReplayRules) -> None:
         self.begun: Duration | None = None
+        self.last = Duration(0)
+        self.several = 0
         self.kept = self.lost = Share()
         self._moved: Counter[str] = Counter()
         self._path, self._rules = path, rules
@@ -71,7 +74,10 @@ class Jobs:
         for job in islice(self._fitting_ones(), self._rules.most):
             self.begun = job.submitted if self.begun is None else self.begun
             self.kept = self.kept.and_one(job.runtime * job.processors)
-            yield replace(job, submitted=Duration(job.submitted - self.begun))
+            submitted = Duration(job.submitted - self.begun)
+            self.last = submitted
+            self.several += len(job.components) > 1
+            yield replace(job, submitted=submitted, when_busy=self._rules.when_busy)
 
     def _fitting_ones(self) -> Iterator[ReplayJob]:
         last = Duration(0)
@@ -107,8 +113,8 @@ class Jobs:
 class Survey(NamedTuple):
     """The result of a first reading of a trace: its jobs that can be replayed, and what is left out.
 
-    `kept`, `lost`: see `Jobs`. `logged`: the jobs as they ran on the system of the trace, without those whose wait it
-    does not give.
+    `kept`, `lost`, `last`, `several`: see `Jobs`. `logged`: the jobs as they ran on the system of the trace, without
+    those whose wait it does not give.
     """
 
     begun: Duration
@@ -118,6 +124,8 @@ class Survey(NamedTuple):
     kept: Share
     lost: Share
     logged: Record
+    last: Duration
+    several: int
 
     @property
     def jobs(self) -> int:
@@ -139,7 +147,8 @@ def survey(path: Path, rules: ReplayRules) -> Survey:
         message = f"{path} has no job that can be replayed{': left out are ' + left if left else ''}."
         raise RequestError("no_jobs", message, _advice(jobs.left_out))
     begun = jobs.begun or Duration(0)
-    return Survey(begun, tuple(jobs.comments), jobs.left_out, jobs.changed, jobs.kept, jobs.lost, logged)
+    counts = jobs.left_out, jobs.changed, jobs.kept, jobs.lost
+    return Survey(begun, tuple(jobs.comments), *counts, logged, jobs.last, jobs.several)
 
 
 def _as_logged(job: ReplayJob, waited: Duration) -> Ran:

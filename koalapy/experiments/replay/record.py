@@ -15,7 +15,9 @@ from koalapy.model.units import Duration
 
 Column = NDArray[numpy.int64]
 NEVER = -1  # the time of an event that did not happen
-_JOB = ("number", "submitted", "started", "ended", "processors", "requested", "user", "group", "queue", "killed")
+_JOB = (
+    "number", "submitted", "started", "ended", "processors", "requested", "user", "group", "queue", "killed", "held",
+)  # fmt: skip
 _PLACE = ("row", "cluster", "processors")
 
 
@@ -64,7 +66,8 @@ class Ran:
     """One job of a trace. Times count from the trace's beginning; None: it never started. `number` is the trace's.
 
     `places`: (cluster, processors) of each component, empty if the job never started; `reason` then gives the cause.
-    `requested` is its walltime; `killed`: whether the job was ended at its walltime.
+    `requested` is its walltime; `killed`: whether the job was ended at its walltime. `held`: the time that its
+    components held processors at their barriers, in processor-microseconds.
     """
 
     number: int
@@ -78,6 +81,7 @@ class Ran:
     group: str
     queue: str
     killed: bool
+    held: int = 0
     reason: str = ""
 
 
@@ -114,6 +118,7 @@ class Record:
         self._jobs.extend((
             ran.number, ran.submitted, _time(ran.started), _time(ran.ended), ran.processors, ran.requested,
             self.users.number(ran.user), self.groups.number(ran.group), self.queues.number(ran.queue), ran.killed,
+            ran.held,
         ))  # fmt: skip
         for cluster, processors in ran.places:
             self._places.extend((row, self._clusters.number(cluster), processors))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from koalapy.experiments.workloads.lines import read_whole
 from koalapy.model.errors import RequestError
+from koalapy.model.request import WhenBusy
 from koalapy.model.textfile.words import listed, use_known
 from koalapy.model.units import Duration, parse_duration
 
@@ -35,7 +36,7 @@ class ReplayRules:
     """The rules that jobs must meet. `sites`: the cluster for the jobs of each site of the trace; None: any.
 
     `most`: the maximum number of jobs; None: no maximum. `lenient`: jobs that cannot be replayed are left out and
-    counted. `grace`: how long jobs of a log may exceed their requests.
+    counted. `grace`: how long jobs of a log may exceed their requests. `when_busy`: of all jobs.
     """
 
     sizes: Mapping[str, int]
@@ -43,6 +44,7 @@ class ReplayRules:
     most: int | None = None
     lenient: bool = False
     grace: Grace = NO_GRACE
+    when_busy: WhenBusy = WhenBusy.WAIT
 
 
 def rules_of(

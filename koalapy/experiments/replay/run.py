@@ -9,7 +9,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NamedTuple
 
-from koalapy.experiments.replay.comparison import Figures, figures
+from koalapy.experiments.replay.background import BackgroundRules, background
+from koalapy.experiments.replay.comparison import BusyFigures, Figures, busy_figures, figures
 from koalapy.experiments.replay.gantt import By, draw
 from koalapy.experiments.replay.jobs import Jobs, Survey
 from koalapy.experiments.replay.record import Record
@@ -18,7 +19,9 @@ from koalapy.experiments.replay.schedule import Origin, schedule
 from koalapy.experiments.replay.world import Replay
 from koalapy.experiments.workers import leave_signals_to_parent, signals_held
 from koalapy.model.errors import KoalaError, OurError, Reason, RequestError
+from koalapy.model.request import WhenBusy
 from koalapy.model.settings import Settings
+from koalapy.model.units import Duration, format_duration
 from koalapy.scheduler.schedule import Policies
 
 
@@ -26,7 +29,8 @@ from koalapy.scheduler.schedule import Policies
 class ReplayTask:
     """One replay. `settings` name the `policies`.
 
-    `base`: the path of its files without their suffixes; `by`: what the figure's colours stand for.
+    `base`: the path of its files without their suffixes; `by`: what the figure's colours stand for. `local`: the jobs
+    of other users; None without any.
     """
 
     trace: Path
@@ -36,6 +40,7 @@ class ReplayTask:
     policies: Policies
     base: Path
     by: By
+    local: BackgroundRules | None = None
 
     @property
     def queue(self) -> str:
@@ -44,7 +49,14 @@ class ReplayTask:
 
     @property
     def name(self) -> str:
-        return f"{self.queue}, {self.settings.placement}"
+        name = f"{self.queue}, {self.settings.placement}"
+        return name if self.local is None else f"{name}, {self.when_busy}"
+
+    @property
+    def when_busy(self) -> str:
+        """The conduct of jobs that find no idle processors: `wait`, or `queue, 15m` with their wait at barriers."""
+        wait = self.rules.when_busy
+        return str(wait) if wait is WhenBusy.WAIT else f"{wait}, {format_duration(self.settings.barrier_wait)}"
 
 
 def label_of(queue: str, max_overtakes: int) -> str:
@@ -55,12 +67,15 @@ def label_of(queue: str, max_overtakes: int) -> str:
 class ReplayOutcome:
     """The outcome of a replay. `calls` of the engine's `handle`; `files` by their names.
 
-    `reasons`: the number of jobs that never started, by reason.
+    `reasons`: the number of jobs that never started, by reason. `busy`: None without local jobs.
     """
 
     queue: str
     max_overtakes: int
     placement: str
+    when_busy: str
+    barrier_wait: Duration
+    busy: BusyFigures | None
     figures: Figures
     calls: int
     reasons: dict[str, int]
@@ -70,10 +85,12 @@ class ReplayOutcome:
 def run(task: ReplayTask, report: Callable[[int], None]) -> ReplayOutcome:
     """Replay the trace, and write the files. `report` is called repeatedly with the number of jobs that have ended.
 
-    Raises RequestError if the trace has an error, and OSError if a file cannot be written.
+    Raises RequestError if the trace or the log of local jobs has an error, and OSError if a file cannot be written.
     """
     settings, record = task.settings, Record(dict(task.rules.sizes))
-    replay = Replay(settings, task.policies, task.rules.sizes, Jobs(task.trace, task.rules), record.add)
+    sizes, last = task.rules.sizes, task.survey.last
+    local = None if task.local is None else background(task.local, sizes, last)
+    replay = Replay(settings, task.policies, sizes, Jobs(task.trace, task.rules), record.add, local)
     for ended in replay.run():
         report(ended)
     files = _write(task, record)
@@ -81,6 +98,9 @@ def run(task: ReplayTask, report: Callable[[int], None]) -> ReplayOutcome:
         queue=settings.queue,
         max_overtakes=settings.max_overtakes,
         placement=settings.placement,
+        when_busy=task.when_busy,
+        barrier_wait=settings.barrier_wait,
+        busy=None if local is None else busy_figures(record, replay.local_waits, replay.local_waiting),
         figures=figures(record),
         calls=replay.calls,
         reasons=record.reasons,
@@ -96,9 +116,12 @@ def _write(task: ReplayTask, record: Record) -> list[Path]:
         begun=survey.begun,
         queue=task.queue,
         placement=settings.placement,
+        note="" if task.local is None else f"when_busy {task.when_busy}, beside jobs of {task.local.log.name}",
     )
     swf = task.base.with_name(f"{task.base.name}.swf")
     title = f"{task.trace.name}: {survey.jobs:,} jobs, queueing {task.queue}, placement {settings.placement}"
+    if task.local is not None:
+        title = f"{title}, when_busy {task.when_busy}, beside {task.local.log.name}"
     with swf.open("w", encoding="utf-8") as file:
         file.writelines(schedule(record, origin))
     return [swf, *draw(record, title, task.by, task.base, survey.logged if len(survey.logged) else None)]

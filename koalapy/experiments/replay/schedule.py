@@ -13,13 +13,17 @@ from koalapy.model.units import SECOND, Duration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The origin of a schedule: the trace's name and header, when its first job was submitted, and the policies."""
+    """The origin of a schedule: the trace's name and header, when its first job was submitted, and the policies.
+
+    `note`: what else the schedule depends on; empty if there is nothing.
+    """
 
     trace: str
     comments: Sequence[str]
     begun: Duration
     queue: str
     placement: str
+    note: str = ""
 
 
 def schedule(record: Record, origin: Origin) -> Iterator[str]:
@@ -46,6 +50,8 @@ def _header(record: Record, origin: Origin) -> Iterator[str]:
     yield " Computer: simulated, " + ", ".join(f"{name} {count}" for name, count in record.sizes.items())
     yield f" Note: no log, but a schedule: {origin.trace}, replayed by koalapy"
     yield f" Note: queueing policy {origin.queue}, placement policy {origin.placement}"
+    if origin.note:
+        yield f" Note: {origin.note}"
     yield f" MaxJobs: {len(record)}"
     yield f" MaxRecords: {len(record)}"
     yield f" MaxProcs: {sum(record.sizes.values())}"

@@ -1,17 +1,22 @@
-"""The world of a replay: one configured engine, a virtual clock, and clusters of processors with a queue.
+"""The world of a replay: one configured engine, a virtual clock, and clusters of processors with a queue each.
 
 At each instant, ends are handled first, so that new jobs find the processors that became free. Only programs take time:
 commands of the engine are carried out and answered at once. Of several reports of a wrapper at one instant only the
 last is sent, since it implies the others. A batch job that starts at once is reported from its barrier. A released
 program is reported at its end.
+
+Local jobs go into the same queues. What they change is measured while a job of koalapy waits, at most once in a poll
+interval; and whenever the engine has another event.
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
 from koalapy.engine import Engine
-from koalapy.experiments.replay.cluster import ReplayBatchJob, ReplayCluster
+from koalapy.experiments.replay.background import Background
+from koalapy.experiments.replay.cluster import LocalJob, ReplayBatchJob, ReplayCluster
 from koalapy.experiments.replay.record import Ran, ReplayJob
 from koalapy.model.change import Snapshot
 from koalapy.model.commands import CancelAttempt, ReleaseAttempt, SubmitAttempt
@@ -21,7 +26,7 @@ from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Request, WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.states import ReportedEnding, WrapperPhase
-from koalapy.model.units import Duration, Instant
+from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.scheduler.schedule import Policies
 from koalapy.world.agenda import BEGINNING, Agenda
 
@@ -35,7 +40,9 @@ class Replay:
     """The replay of every job of the trace by one engine. Jobs that have ended are not kept.
 
     `sizes`: every cluster's processors. `ended` is called once for each job: at its end, or if it will never start.
-    `calls` counts those of the engine's `handle`, `happened` the events in them.
+    `calls` counts those of the engine's `handle`, `happened` the events in them. `local_waits`: the waits of the local
+    jobs that were submitted from the trace's first submission to its last, in microseconds; `local_waiting`: how many
+    of them wait.
     """
 
     def __init__(
@@ -45,13 +52,14 @@ class Replay:
         sizes: Mapping[str, int],
         jobs: Iterable[ReplayJob],
         finished: Callable[[Ran], None],
+        background: Background | None = None,
     ) -> None:
         self.calls = self.happened = self.ended = 0
         lasting = tuple(replace(each, max_age=_NEVER_OLD) for each in settings.clusters)
         settings = replace(settings, clusters=lasting)
         self.engine = Engine(settings, policies, Snapshot(instance=_INSTANCE))
         self._clusters = {each.name: ReplayCluster(each, sizes[each.name], _INSTANCE) for each in settings.clusters}
-        self._agenda = Agenda()
+        self._agenda = Agenda(BEGINNING if background is None else background.begin)
         self._trace = iter(jobs)
         self._ended = finished
         self._submitted = 0
@@ -60,12 +68,21 @@ class Replay:
         self._coming: ReplayJob | None = None  # the next job of the trace
         self._coming_at = BEGINNING
         self._ends: list[Event] = []
+        self.local_waits = array("q")
+        self.local_waiting = 0
+        self._background = background
+        self._poll = min([each.poll for each in settings.clusters], default=SECOND)
+        self._poll_at: Instant | None = None
+        self._touched: dict[ReplayCluster, None] = {}  # clusters whose local jobs have changed at this instant
 
     def run(self) -> Iterator[int]:
         """Yield the number of jobs that have ended, repeatedly and at the end."""
         reported = 0
         self._handle([cluster.connected() for cluster in self._clusters.values()])
         self._read_on()
+        if self._background is not None:
+            for name, cluster in self._clusters.items():
+                self._expect(cluster, self._background.jobs[name])
         while self._go_on():
             if self.ended - reported >= _NOW_AND_THEN:
                 reported = self.ended
@@ -76,8 +93,10 @@ class Replay:
     # ---- time
 
     def _go_on(self) -> bool:
-        """Go on to the next instant with an event. Return False if there is none."""
+        """Go on to the next instant with an event. Return False if there is none, or if no job is left."""
         agenda = self._agenda
+        if self._background is not None and self._has_ended(self._background):
+            return False
         due, alarm = agenda.next_at(), self.engine.next_wakeup()
         if self._coming is not None and (due is None or self._coming_at < due):
             due = self._coming_at
@@ -87,7 +106,10 @@ class Replay:
             due = alarm
         agenda.run(due if alarm is None or alarm > due else alarm)
         ends, self._ends = self._ends, []
-        rings = alarm is not None and alarm <= agenda.now
+        for cluster in self._touched:
+            ends += self._start_jobs(cluster)
+        self._touched = {}
+        rings = (alarm is not None and alarm <= agenda.now) or self._is_poll_due()
         answers = self._handle(ends) if ends or rings else []
         while (job := self._coming) is not None and self._coming_at <= agenda.now:
             answers.append(self._submission(job))
@@ -101,6 +123,55 @@ class Replay:
         job = self._coming = next(self._trace, None)
         if job is not None:
             self._coming_at = Instant(BEGINNING + job.submitted)
+
+    # ---- local jobs
+
+    def _has_ended(self, background: Background) -> bool:
+        """Return whether all jobs have ended, and the local ones whose waits count have started, or time is up."""
+        if self._coming is not None:
+            return False
+        waits = self._jobs or self.local_waiting
+        return not waits or self._agenda.now > self._coming_at + background.patience
+
+    def _expect(self, cluster: ReplayCluster, jobs: Iterator[LocalJob]) -> None:
+        """Let the next local job come."""
+        job = next(jobs)
+
+        def submit() -> None:
+            cluster.submit_local(job)
+            self._touched[cluster] = None
+            self.local_waiting += self._counts(job)
+            self._expect(cluster, jobs)
+
+        self._agenda.at(job.submitted, submit)
+
+    def _counts(self, job: LocalJob) -> bool:
+        """Return whether the job's wait counts: `_coming_at` is the trace's last submission after the end of it."""
+        return job.submitted >= BEGINNING and (self._coming is not None or job.submitted <= self._coming_at)
+
+    def _start_local(self, cluster: ReplayCluster, job: LocalJob) -> None:
+        if self._counts(job):
+            self.local_waiting -= 1
+            self.local_waits.append(self._agenda.now - job.submitted)
+
+        def end() -> None:
+            cluster.remove(job)
+            self._touched[cluster] = None
+
+        self._agenda.after(job.runtime, end)
+
+    def _is_poll_due(self) -> bool:
+        """Return whether the clusters are measured now, since one has changed a poll interval ago."""
+        if not self.engine.core.queue.order:
+            return False
+        now, changed = self._agenda.now, any([each.changed for each in self._clusters.values()])  # noqa: C419 — faster
+        if self._poll_at is not None and self._poll_at <= now:
+            self._poll_at = None
+            return changed
+        if changed and self._poll_at is None:
+            self._poll_at = Instant(now + self._poll)
+            self._agenda.at(self._poll_at, lambda: None)  # so that the clock stops there
+        return False
 
     # ---- the engine
 
@@ -134,23 +205,29 @@ class Replay:
         cluster = self._clusters[command.cluster]
         job = self._batch[command.attempt] = cluster.submit(command)
         started = self._start_jobs(cluster)
-        if cluster.waits:
+        if job.ends_by is None:
             answers.append(AttemptSubmitted(cluster=command.cluster, attempt=job.attempt, batch_id=job.tag))
         answers += started
 
     def _start_jobs(self, cluster: ReplayCluster) -> list[Event]:
+        """Start what may start on the cluster, and return the reports of wrappers from their barriers."""
         now = self._agenda.now
-        return [
-            WrapperReported(
-                cluster=cluster.settings.name,
-                attempt=job.attempt,
-                batch_id=job.tag,
-                phase=WrapperPhase.AT_BARRIER,
-                nodes=(job.node,),
-                at_barrier_at=now,
+        reports: list[Event] = []
+        for job in cluster.start_jobs(now):
+            if isinstance(job, LocalJob):
+                self._start_local(cluster, job)
+                continue
+            reports.append(
+                WrapperReported(
+                    cluster=cluster.settings.name,
+                    attempt=job.attempt,
+                    batch_id=job.tag,
+                    phase=WrapperPhase.AT_BARRIER,
+                    nodes=(job.node,),
+                    at_barrier_at=now,
+                )
             )
-            for job in cluster.start_jobs()
-        ]
+        return reports
 
     def _start(self, command: ReleaseAttempt) -> None:
         job, trace = self._batch[command.attempt], self._jobs[command.attempt.job]
@@ -210,6 +287,7 @@ def _ran(trace: ReplayJob, job: Job) -> Ran:
         group=trace.group,
         queue=trace.queue,
         killed=started is not None and trace.runtime > trace.walltime,
+        held=job.held_processor_us,
         reason=str(job.reason or ""),
     )
 
