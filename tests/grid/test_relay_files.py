@@ -52,8 +52,10 @@ def output(koalad: Any, job: int, **which: Any) -> list[str]:
     return b"".join(koalad.grid.output(job, **which)).decode().splitlines()
 
 
-def kill_kcm(testgrid: Any, host: str) -> None:
-    testgrid.containers.check(host, ["pkill", "-KILL", "-u", "koala", "-f", "pyz kcm"])
+def kill_kcm(koalad: Any, testgrid: Any, host: str) -> None:
+    """Kill the KCM on a head node. After a loss koalad may not have started the next one yet: wait for it."""
+    kill = ["pkill", "-KILL", "-u", "koala", "-f", "pyz kcm"]  # its status is 0 if it has killed one
+    koalad.until(lambda: testgrid.containers.exec(host, kill).exit_status == 0)
 
 
 @pytest.mark.slow
@@ -78,14 +80,14 @@ def test_koalad_and_kcm_are_killed_in_the_midst(cut_off: Any, start: Callable[..
     script = "until [ -e go ]; do sleep 0.1; done; $KOALA_RENDEZVOUS barrier b 8; echo over"
     job = koalad.submit(sh(4, script, cluster="alpha"), sh(4, script, cluster="beta"))
     koalad.until(lambda: koalad.job(job)["components"][1]["batch_id"])
-    kill_kcm(cut_off, "beta")
+    kill_kcm(koalad, cut_off, "beta")
     koalad.until(lambda: koalad.job(job)["started_at"])
     koalad.kill()
     koalad.start()
     koalad.until(lambda: all(each["state"] == "running" for each in koalad.job(job)["components"]))
     following = koalad.grid.output(job, follow=True)
     koalad.connected("beta")
-    kill_kcm(cut_off, "beta")
+    kill_kcm(koalad, cut_off, "beta")
     for host in ("alpha", "beta"):
         shared = "/shared/koala" if host == "beta" else "/home/koala/.koala"
         cut_off.containers.check(host, ["bash", "-c", f"for each in {shared}/*/k*/work; do touch $each/go; done"])
@@ -156,7 +158,7 @@ def test_every_line_comes_once_over_cut_connections_killed_kcms_and_paused_heads
         koala.until(lambda: all(cable.down.has_broken for cable in cables.values()))
         koala.until(lambda: are_up(True))
         for name in places:
-            kill_kcm(cut_off, name)
+            kill_kcm(koala, cut_off, name)
         testgrid.pause(*places)
         try:
             koala.until(lambda: are_up(False))

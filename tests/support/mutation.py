@@ -71,10 +71,18 @@ def main(arguments: Sequence[str]) -> int:
     packages = {name: _TREE / "koalapy" / name for name in options.package or _PACKAGES}
     if absent := [name for name, folder in packages.items() if not folder.is_dir()]:
         parser.error(f"there is no package {', '.join(absent)} in koalapy/")
-    judge = Judge(
-        packages, _TESTS, _report, options.seed, options.count, options.workers, equivalent_mutants(_SET_ASIDE)
-    )
-    return judge.run()
+    verdicts: dict[str, Counter[str]] = {name: Counter() for name in packages}
+
+    def report(name: str, judged: Judged) -> None:
+        verdicts[name][judged.verdict] += 1
+        if judged.verdict == _SURVIVED:
+            _print_survivor(judged)
+
+    aside = equivalent_mutants(_SET_ASIDE)
+    status = Judge(packages, _TESTS, report, options.seed, options.count, options.workers, aside).run()
+    for name, counts in verdicts.items():
+        print(_score(name, options.seed, counts))
+    return status
 
 
 def equivalent_mutants(path: Path) -> dict[tuple[str, str, str, str], str]:
@@ -93,7 +101,7 @@ class Judge:
         self,
         packages: dict[str, Path],
         tests: list[str],
-        report: Callable[[str, int, list[Judged]], None],
+        report: Callable[[str, Judged], None],
         seed: int,
         count: int,
         workers: int,
@@ -121,7 +129,8 @@ class Judge:
             self._status = 2
             return True
         for name, folder in self._packages.items():
-            self._report(name, self._seed, self._judge(session, covered, name, folder))
+            for judged in self._judge(session, covered, name, folder):
+                self._report(name, judged)
         return True
 
     def _cover(self, session: pytest.Session) -> Covered:
@@ -161,38 +170,39 @@ class Judge:
         covered.lines = {file: dict(lines) for file, lines in covered.lines.items()}
         return covered
 
-    def _judge(self, session: pytest.Session, covered: Covered, name: str, folder: Path) -> list[Judged]:
+    def _judge(self, session: pytest.Session, covered: Covered, name: str, folder: Path) -> Iterator[Judged]:
         """Judge as many mutants of a package as were asked for, drawn one after the other."""
         makers = [make for path in sorted(folder.rglob("*.py")) for make in mutants_of(path)]
         random.Random(self._seed).shuffle(makers)
         own = f"/tests/unit/{name}/"
         speed = _speed_of_files(session, covered)
-        judged: list[Judged] = []
-        running: list[tuple[Mutant, list[int], _Child]] = []
+        running: list[tuple[Mutant, int, _Child]] = []
         pending = iter(makers)
-        while len(judged) < self._count:
-            while len(running) < min(self._workers, self._count - len(judged)) and (make := next(pending, None)):
+        judged = 0
+        while judged < self._count:
+            while (
+                judged + len(running) < self._count and len(running) < self._workers and (make := next(pending, None))
+            ):
                 mutant = make()
                 at = covered.lines.get(str(mutant.path), {})
                 tests = sorted(
                     set().union(*(at.get(line, set()) for line in mutant.lines)),
                     key=lambda number: (own not in str(session.items[number].path), speed[number], number),
                 )
-                key = (mutant.file(), mutant.function, *mutant.difference())
-                if why := self._aside.get(key):
-                    judged.append(Judged(mutant, _ASIDE, len(tests), why))
+                if why := self._aside.get((mutant.file(), mutant.function, *mutant.difference())):
+                    judged += 1
+                    yield Judged(mutant, _ASIDE, len(tests), why)
                 else:
                     limit = _PATIENCE[0] + _PATIENCE[1] * sum(covered.seconds[number] for number in tests)
                     child = _Child(lambda mutant=mutant, tests=tests: _try(session, mutant, tests), limit)  # type: ignore[misc]
-                    running.append((mutant, tests, child))
+                    running.append((mutant, len(tests), child))
             if not running:
-                break
-            mutant, tests, child = running.pop(0)
-            result = child.result()
-            verdict, why = (_KILLED, _TOO_LONG) if result is None else result
+                return
+            mutant, count, child = running.pop(0)
+            verdict, why = child.result() or (_KILLED, _TOO_LONG)
             if verdict != _UNCHANGED:
-                judged.append(Judged(mutant, verdict, len(tests), why))
-        return judged
+                judged += 1
+                yield Judged(mutant, verdict, count, why)
 
 
 def _speed_of_files(session: pytest.Session, covered: Covered) -> dict[int, tuple[float, str]]:
@@ -313,20 +323,18 @@ class _Child:
             return None
 
 
-def _report(name: str, seed: int, judged: Sequence[Judged]) -> None:
-    """Print the survivors of a package, and its score."""
-    counts = Counter(each.verdict for each in judged)
-    for each in judged:
-        if each.verdict == _SURVIVED:
-            before, after = each.mutant.difference()
-            print(f"{each.mutant.file()}:{each.mutant.lines[0]} {each.mutant.function}, executed by {each.tests} tests")
-            print(f"  - {before}\n  + {after}")
+def _print_survivor(each: Judged) -> None:
+    before, after = each.mutant.difference()
+    print(f"{each.mutant.file()}:{each.mutant.lines[0]} {each.mutant.function}, executed by {each.tests} tests")
+    print(f"  - {before}\n  + {after}", flush=True)
+
+
+def _score(name: str, seed: int, counts: Counter[str]) -> str:
     tried = counts[_KILLED] + counts[_SURVIVED]
     score = f"{counts[_KILLED] / tried:.2f}" if tried else "none"
-    print(
-        f"{name}, seed {seed}: {sum(counts.values())} drawn, {counts[_KILLED]} killed, {counts[_SURVIVED]} survived, "
-        f"{counts[_ASIDE]} set aside as equivalent: score {score}",
-        flush=True,
+    return (
+        f"{name}, seed {seed}: {counts.total()} drawn, {counts[_KILLED]} killed, {counts[_SURVIVED]} survived, "
+        f"{counts[_ASIDE]} set aside as equivalent: score {score}"
     )
 
 

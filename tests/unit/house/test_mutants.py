@@ -15,7 +15,7 @@ import json, sys
 from pathlib import Path
 from mutation import Judge, equivalent_mutants
 judged = []
-report = lambda name, seed, of_package: judged.extend(of_package)
+report = lambda name, mutant: judged.append(mutant)
 aside = equivalent_mutants(Path("aside.yaml"))
 status = Judge({"room": Path.cwd() / "room"}, ["tests"], report, seed=1, count=100, workers=2, aside=aside).run()
 Path("judged.json").write_text(json.dumps([status, [[*j.mutant.difference(), j.verdict, j.tests] for j in judged]]))

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 import sshd as server
 import yaml
 from typer.testing import CliRunner
+from waiting import until
 
 from koalapy.cli.main import app
 from koalapy.config import read_grid
@@ -330,20 +332,30 @@ def test_an_interrupt_at_a_question_writes_nothing_and_is_reported_as_elsewhere(
     assert not (tmp_path / "grid.yaml").exists()
 
 
+def _sleeps(stat: Path) -> bool:
+    return stat.read_text().rpartition(")")[2].split()[0] == "S"
+
+
 def answered(home: Path, path: Path, lines: list[str]) -> str:
     """Return the screen of a person on a terminal who types these lines."""
     return typed(home, path, lines)[0]
 
 
 def typed(home: Path, path: Path, lines: list[str], interrupted_at: str = "\0") -> tuple[str, int]:
-    """Return the screen of a person on a terminal, and the exit status. SIGINT is sent once this text is shown."""
+    """Return the screen of a person on a terminal, and the exit status. SIGINT is sent once this text is shown.
+
+    It is sent only once the command sleeps in read(). Just before that, Python would see it only after the next line.
+    """
     ours, theirs = pty.openpty()
     config = home / ".ssh" / "config"
     more = ["--ssh-config", str(config)] if config.exists() else []
     environment = os.environ | {"HOME": str(home)}
-    with subprocess.Popen(
-        [*COMMAND, "--grid", str(path), *more], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
-    ) as process:
+    command = [*COMMAND, "--grid", str(path), *more]
+    with (
+        subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(process.kill)
         os.close(theirs)
         os.write(ours, "".join(f"{line}\n" for line in lines).encode())
         shown = b""
@@ -352,6 +364,8 @@ def typed(home: Path, path: Path, lines: list[str], interrupted_at: str = "\0") 
                 shown += piece
                 if interrupted_at.encode() in shown:
                     interrupted_at = "\0"
+                    stat = Path(f"/proc/{process.pid}/stat")
+                    until(partial(_sleeps, stat), 60, stat.read_text)
                     process.send_signal(signal.SIGINT)
         status = process.wait(240)
     os.close(ours)
