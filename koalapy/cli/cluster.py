@@ -16,7 +16,7 @@ from koalapy.model.textfile.words import shown
 if TYPE_CHECKING:
     from koalapy.answers.clusters import ClusterChangeAnswer
 
-_LOOK_S = 1.0  # between looks at a cluster that is being drained
+_POLL_S = 1.0  # between looks at a cluster that is being drained
 
 app = typer.Typer()
 cluster = options.group(app, "cluster", "Add a cluster to the running grid, drain it, or remove it.")
@@ -116,7 +116,7 @@ def _drain(koalad: Grid, name: str, quiet: bool) -> None:
             if left["text"] != last and not quiet:
                 last = left["text"]
                 out.print(f"{name} is being drained; still left: {last}.")
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
     except KeyboardInterrupt:
         print_message(
             f"{name} is still being drained, and stays in the grid. `koala cluster remove {name} --drain` waits again; "

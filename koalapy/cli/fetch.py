@@ -7,7 +7,7 @@ import typer
 
 from koalapy.cli import options
 from koalapy.cli.output import DONE, FAILED, errors_reported, out, print_json, print_message
-from koalapy.cli.progress import LOOK_S, TransferLines
+from koalapy.cli.progress import POLL_S, TransferLines
 from koalapy.client import Grid
 from koalapy.model.counts import counted_as
 
@@ -27,7 +27,7 @@ def fetch(
 ) -> None:
     """Fetch files that a job left on its clusters."""
     with errors_reported(), Grid(grid) as koalad, TransferLines() as lines:
-        while (found := koalad.fetch(job, paths or (), directory=to, timeout=LOOK_S))["state"] == "fetching":
+        while (found := koalad.fetch(job, paths or (), directory=to, timeout=POLL_S))["state"] == "fetching":
             lines.show(koalad.jobs(ids=[job])[0])
     if json:
         print_json(found)

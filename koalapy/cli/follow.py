@@ -20,7 +20,7 @@ from koalapy.model.errors import KoalaError
 if TYPE_CHECKING:
     from koalapy.answers.jobs import Job
 
-_LOOK_S = 0.3
+_POLL_S = 0.3
 _NEVER_RAN = "never_ran"
 
 
@@ -107,7 +107,7 @@ class _Target:
 
 def _look(koalad: Grid, job: int) -> Job:
     try:
-        return koalad.wait([job], _LOOK_S)[0]
+        return koalad.wait([job], _POLL_S)[0]
     except TimeoutError:
         return koalad.jobs(ids=[job])[0]
 

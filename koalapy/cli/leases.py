@@ -18,7 +18,7 @@ app = typer.Typer()
 leases = options.group(
     app, "leases", "List what is lent to neighbouring sites and borrowed of them, or end a lease.", alone=True
 )
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _ENDED = ("NAME", "DIRECTION", "NEIGHBOUR", "USER", "JOB", "PROCESSORS", "ON", "BEGAN", "ENDED", "CHARGED")
 _COLUMNS = ("NAME", "DIRECTION", "NEIGHBOUR", "STATE", "PROCESSORS", "ON", "ENDS", "JOBS")
 
@@ -64,7 +64,7 @@ def end_lease(
     with errors_reported(), Grid(grid) as koalad:
         found = koalad.end_lease(name, force=force)["lease"]
         while any(_is_same(each, found) for each in koalad.leases()["leases"]):
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
     if json:
         print_json({"schema": "koala.lease/1", "lease": {**found, "state": "ended"}})
     else:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 pilots = options.group(app, "pilots", "List the pilots, open one, or close it.", alone=True)
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _COLUMNS = ("NAME", "STATE", "ON", "PROCESSORS", "SHARED", "ENDS", "JOBS")
 _FINAL = ("ended", "failed")
 
@@ -142,7 +142,7 @@ def _until(koalad: Grid, pilot: "Pilot", quiet: bool, is_so: Callable[["Pilot"],
         if line != last and not quiet:
             last = line
             out.print(line)
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
         found = next((each for each in koalad.pilots() if each["job"] == pilot["job"]), None)
         pilot = _ended(koalad, pilot) if found is None else found
     return pilot

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from koalapy.answers.jobs import FlowProgress, Job, Transfer
 from koalapy.cli.output import in_bytes
 
-LOOK_S = 1.0
+POLL_S = 1.0
 _EXPLAIN_S = 5.0  # seconds in one state before the first explanation, and between two
 _QUIET_S = 2.0  # a job that ends within this time is not reported
 _MOST_LISTED = 20  # jobs that are reported one by one

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from koalapy.answers.jobs import Job, Transfer
     from koalapy.answers.sweeps import Counts, Runner
 
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _PIPED_S = 10.0  # between two plain lines of one sweep
 _NOT_FINAL = ("waiting", "held", "running", "stopping")
 
@@ -35,7 +35,7 @@ def wait_for_all(koalad: Grid, jobs: Sequence[int], timeout_s: float | None = No
         while True:
             found = [runner for runner in koalad.runners() if runner["id"] in sweeps]
             bars.show(found, _transfers(koalad, found))
-            left = _LOOK_S if deadline is None else max(0.0, min(_LOOK_S, deadline - time.monotonic()))
+            left = _POLL_S if deadline is None else max(0.0, min(_POLL_S, deadline - time.monotonic()))
             try:
                 return koalad.wait(jobs, left)
             except TimeoutError:

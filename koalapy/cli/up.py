@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 _FIRST_LOGINS_S = 5.0  # wait of `koala up` for logins that ask questions
 _FIRST_CONTACT_S = 10.0  # time that `koala up` gives clusters to connect before it lists those that are not
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 @app.command()
@@ -88,7 +88,7 @@ def _unconnected(koalad: Grid, patience_s: float, to_the_end: bool, clusters: Se
         waits = found if to_the_end else [each for each in found if each["state"] == "connecting"]
         if not waits or time.monotonic() >= deadline:
             return found
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def _other_release(version: str) -> str:

@@ -14,7 +14,7 @@ from koalapy.cli.output import (
     print_json,
     print_message,
 )
-from koalapy.cli.progress import LOOK_S, StateLines, TransferLines
+from koalapy.cli.progress import POLL_S, StateLines, TransferLines
 from koalapy.cli.signals import interruptible
 from koalapy.cli.sweep_progress import wait_for_all
 from koalapy.client import Grid
@@ -83,12 +83,12 @@ def _when_final(koalad: Grid, jobs: Sequence[int], deadline: float | None, recon
             left = None if deadline is None else max(0.0, deadline - asked_at)
             try:
                 try:
-                    final = koalad.wait(jobs, LOOK_S if left is None else min(LOOK_S, left))
+                    final = koalad.wait(jobs, POLL_S if left is None else min(POLL_S, left))
                     reconnecting.answered(asked_at)
                     return final
                 except TimeoutError:
                     reconnecting.answered(asked_at)
-                    if left is not None and left <= LOOK_S:
+                    if left is not None and left <= POLL_S:
                         raise
                 found = koalad.jobs(ids=jobs)
                 if any(job["sweep"] and job["finished_at"] is None for job in found):

@@ -15,7 +15,7 @@ from koalapy.model.errors import KoalaError, OurError, RequestError, TransientEr
 
 _READY_S = 120.0
 _HELD_S = 30.0  # for another koalad of this grid to be ready, or to have ended
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _KINDS: dict[str, type[KoalaError]] = {"request": RequestError, "transient": TransientError}
 
 
@@ -31,7 +31,7 @@ def start(locations: Locations, is_up: Callable[[], bool]) -> bool:
             return True
         if answer["code"] != "store_locked" or time.monotonic() > deadline:
             raise _KINDS.get(answer["whose"], OurError)(answer["code"], answer["error"], answer["advice"])
-        time.sleep(_LOOK_S)  # another koalad has the store: it starts, or it ends
+        time.sleep(_POLL_S)  # another koalad has the store: it starts, or it ends
     return False
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from koalapy.answers.clusters import Asked, Login
 
     Answer = Callable[[Asked], Sequence[str]]
-_LONGEST_LOOK_S = 30.0
+_LONGEST_POLL_S = 30.0
 
 
 def log_in(calls: Calls, cluster: str, answer: Answer) -> Login:
@@ -52,7 +52,7 @@ def _answer_all(calls: Calls, path: str, found: Login, answer: Answer) -> Login:
             answered = question["number"]
             body = {"number": answered, "answers": list(answer(question))}
             calls.call("POST", f"{path}/answers", json=body)
-        found = _look(calls, path, found["version"], _LONGEST_LOOK_S)
+        found = _look(calls, path, found["version"], _LONGEST_POLL_S)
     return found
 
 

@@ -20,7 +20,7 @@ from koalapy.runtime.cluster_link.connect import connection_of
 
 _CLEANING_S = 240.0
 _AT_MOST = {"poll": 2.0, "orphan_timeout": 30.0, "grace": 5.0}  # upper bounds, for a short examination
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _ASK = frozenset({"asks", "answer_refused"})  # errors of a login that needs a person
 
 
@@ -109,7 +109,7 @@ def examine_quickly(grid: GridFile, ending: threading.Event) -> dict[str, list[s
     runner = threading.Thread(target=doctor.run, name="examine", daemon=True)
     runner.start()
     while runner.is_alive():
-        if ending.wait(_LOOK_S):
+        if ending.wait(_POLL_S):
             doctor.interrupt()
             raise TransientError("ending", "koalad ended before all was examined.", "The next run examines again.")
     return {report.cluster: wrong for report in doctor.reports if (wrong := list(_wrong(report)))}

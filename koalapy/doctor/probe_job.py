@@ -20,7 +20,7 @@ from koalapy.runtime.session.exchange import done, understood
 
 _JOB = 1
 _WALLTIME_S = 120
-_LOOK_S = 0.5  # between two looks for the answer, which is not announced
+_POLL_S = 0.5  # between two looks for the answer, which is not announced
 _LATE_S = 6.0  # delay of a file on a network file system
 _NOT_FOUND = (126, 127)
 
@@ -81,7 +81,7 @@ def _ended(session: KcmSession, tag: str, wait_s: float) -> kcm.BatchStatus | No
     """Return the batch status once the job has ended or its answer is there; None after `wait_s`."""
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
-        seen = session.wait(tag, _status_of_ended, _LOOK_S)
+        seen = session.wait(tag, _status_of_ended, _POLL_S)
         if seen is not None:
             return seen
         if _answer(session, tag, 0):
@@ -111,7 +111,7 @@ def _answer(session: KcmSession, tag: str, patience_s: float) -> dict[str, Any] 
             return _read(session.read(tag, "work", program.ANSWER))
         if time.monotonic() >= deadline:
             return None
-        session.wait(tag, lambda bodies: None, _LOOK_S)
+        session.wait(tag, lambda bodies: None, _POLL_S)
 
 
 def _read(data: bytes) -> dict[str, Any]:

@@ -27,8 +27,8 @@ MOST_BYTES = 16_000_000  # of events, by estimate
 _PARTS = 2  # each begins with a copy of the engine; the oldest is dropped as a whole
 _OF_JOB = 8, 2_000  # further batches and bytes of a part for each job, since the cost of a copy grows with the jobs
 _COLUMNS = 4  # of Batch
-_LOOK_BATCHES = 16  # between two checks whether a part is full
-_LOOK = _COLUMNS * _LOOK_BATCHES
+_CHECK_BATCHES = 16  # between two checks whether a part is full
+_CHECK_EVERY = _COLUMNS * _CHECK_BATCHES
 _BATCH, _EVENT, _RECORD = 200, 500, 4_000  # estimated bytes of a small batch, event and record
 
 
@@ -59,7 +59,7 @@ class Journal:
         self._engine: Engine | None = None
         self._parts: list[_Part] = []
         self._noted: list[Any] = []  # of the last part
-        self._look_at = self._most_noted = self._bytes_left = 0
+        self._check_at = self._most_noted = self._bytes_left = 0
 
     def use(self, policies: Policies, sweep_policies: ScavengingPolicies) -> None:
         """Name these policies in journals, from the next engine on."""
@@ -72,8 +72,8 @@ class Journal:
 
     def handling(self, now: Instant, events: Sequence[Event]) -> None:
         """Record a batch before the engine handles it."""
-        if len(self._noted) >= self._look_at:
-            self._look()
+        if len(self._noted) >= self._check_at:
+            self._check()
         self._noted += now, events
 
     def handled(self, step: Step) -> None:
@@ -96,24 +96,24 @@ class Journal:
         )
         return JournalState(self._parts[0].start, batches, self._policies, self._sweep_policies, error)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Estimate the size of what was recorded since the last check, and begin a new part if this one is full."""
         size = 0
-        for events in self._noted[self._look_at - _LOOK + 1 : self._look_at : _COLUMNS]:
+        for events in self._noted[self._check_at - _CHECK_EVERY + 1 : self._check_at : _COLUMNS]:
             size += _BATCH + _EVENT * len(events)
             for event in events:
                 if (weigh := _SIZES.get(type(event))) is not None:
                     size += weigh(event)
         self._bytes_left -= size
-        self._look_at += _LOOK
+        self._check_at += _CHECK_EVERY
         if self._bytes_left <= 0 or len(self._noted) > self._most_noted:
             assert self._engine is not None
             self._begin_part(self._engine)
 
     def _begin_part(self, engine: Engine) -> None:
         more_batches, more_bytes = (each * len(engine.records.all_work()) for each in _OF_JOB)
-        self._most_noted = _COLUMNS * (max(self._most_batches, more_batches) - _LOOK_BATCHES)
-        self._bytes_left, self._look_at = max(self._most_bytes, more_bytes), _LOOK
+        self._most_noted = _COLUMNS * (max(self._most_batches, more_batches) - _CHECK_BATCHES)
+        self._bytes_left, self._check_at = max(self._most_bytes, more_bytes), _CHECK_EVERY
         self._noted = []
         del self._parts[: len(self._parts) - _PARTS + 1]
         self._parts.append(_Part(copy_of(engine), self._noted))

@@ -30,7 +30,7 @@ _RETRY_S = 1.0  # between tries to commit while the store is failing
 _CHECK_S = 5.0  # between looks at the store while there is nothing to commit
 TAKEN_OVER = "store_taken_over"  # the code of the one trouble that does not pass
 COMMIT_S = 30.0  # an event that is not committed within this time is answered as not recorded yet
-_LOOK_S = 0.2  # between checks whether the store has begun to fail
+_POLL_S = 0.2  # between checks whether the store has begun to fail
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +216,9 @@ def committed_in_time(done: "Future[T]", trouble: Callable[[], Reason | None]) -
 
     Raises TransientError, code `not_committed`, if it takes too long; it may still come. Raises what the future has.
     """
-    for _ in range(round(COMMIT_S / _LOOK_S)):
+    for _ in range(round(COMMIT_S / _POLL_S)):
         try:
-            return done.result(timeout=_LOOK_S)
+            return done.result(timeout=_POLL_S)
         except TimeoutError:
             if (why := trouble()) is not None:
                 raise not_committed(why) from None

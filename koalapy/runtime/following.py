@@ -17,7 +17,7 @@ from koalapy.model.identity import AttemptId
 from koalapy.model.job import Job
 
 _LOG = structlog.get_logger()
-_LOOK_S = 0.5  # between two looks at the job
+_POLL_S = 0.5  # between two looks at the job
 _AGAIN_S = 1.0  # before interrupted output is requested again
 _LAST_TRIES = 5  # after the attempt has ended
 _MOST_WAITING = 8  # pieces of one component that have not been taken yet
@@ -150,13 +150,13 @@ def follow_all(
                     is_last, has_ended = attempt.id == identity, attempt.ended_at is not None
                 reader.is_complete = job.state.final or not is_last or has_ended
             with changed:
-                changed.wait_for(lambda: any(each.waiting or each.has_ended for each in readers.values()), _LOOK_S)
+                changed.wait_for(lambda: any(each.waiting or each.has_ended for each in readers.values()), _POLL_S)
                 taken = list(_taken([*readers.values()]))
                 changed.notify_all()
             yield taken
             if job.state.final and all(each.is_done for each in readers.values()):
                 break
-            if time.monotonic() - looked >= _LOOK_S:
+            if time.monotonic() - looked >= _POLL_S:
                 job, looked = look(), time.monotonic()
         for reader in readers.values():
             if reader.error is not None:

@@ -40,7 +40,7 @@ from koalapy.sites.delegating import (
 from koalapy.sites.requests import ANSWER_WITHIN
 from koalapy.sites.returning import give_back, place_nothing
 
-LOOK_EVERY = Duration(2 * SECOND)  # at the jobs that wait
+POLL_EVERY = Duration(2 * SECOND)  # at the jobs that wait
 UNUSABLE = Duration(5 * MINUTE)  # after which a lease on which no job can be placed is returned
 _SURELY_ENDED = Duration(10 * MINUTE)  # after its end, if the lender does not report it
 _KEEPS_PLACE = "It keeps its position in the queue; nothing is counted."
@@ -242,7 +242,7 @@ def step(core: Core, now: Instant) -> None:
     borrow, at = core.settings.borrow, core.neighbours.ask_at
     waits = core.queue.order or core.neighbours.sweep_demands
     if borrow is not None and waits and core.neighbours.connected and (at is None or now >= at):
-        core.neighbours.ask_at = Instant(now + LOOK_EVERY)
+        core.neighbours.ask_at = Instant(now + POLL_EVERY)
         forget_refusals(core)
         if _ask(core, now, borrow):
             sweep_leases.ask_for_sweeps(core, now, borrow)

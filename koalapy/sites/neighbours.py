@@ -10,7 +10,7 @@ from koalapy.model.events import LeaseEndRequested, NeighbourConnected, Neighbou
 from koalapy.model.neighbour import Neighbour
 from koalapy.model.units import SECOND, Duration, Instant
 from koalapy.sites import borrowing, counts, lending, receiving, revoking, sending
-from koalapy.sites.borrowing import LOOK_EVERY
+from koalapy.sites.borrowing import POLL_EVERY
 from koalapy.sites.returning import give_back
 
 REPORT_EVERY = Duration(10 * SECOND)  # at most: a busy grid changes at each poll
@@ -100,7 +100,7 @@ def step(core: Core, now: Instant) -> bool:
     _report_free(core, now)
     waits = core.queue.order or neighbours.lacking_since
     asks = core.settings.borrow is not None and waits and neighbours.connected
-    neighbours.look_at = Instant(now + LOOK_EVERY) if core.leases.all() or asks else None
+    neighbours.look_at = Instant(now + POLL_EVERY) if core.leases.all() or asks else None
     return True
 
 

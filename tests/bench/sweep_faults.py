@@ -22,7 +22,7 @@ from koalapy import testgrid
 from koalapy.answers import sweeps as answers
 
 PATIENCE_S = 1800.0
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _LAST = 0.8  # of the sweep is done when the last fault strikes
 HEAD = ("fault", "on", "after parameter", "begun anew", "cluster went on after")
 Document = dict[str, Any]
@@ -73,7 +73,7 @@ def _reach(koalad: Koalad, sweep: int, due: int) -> None:
     while _done(koalad, sweep) < due:
         if time.monotonic() > deadline:
             raise AssertionError(f"{due} parameters were never done: {koalad.grid.runners()} {koalad.grid.clusters()}")
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def _done(koalad: Koalad, sweep: int) -> int:

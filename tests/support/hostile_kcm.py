@@ -19,7 +19,7 @@ from koalapy_adapters.frames import Control, Decoder, encode
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 
 PROTOCOL = 1
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 def welcome(**fields: Any) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Liar:
                 self._last_text = text
                 for message in json.loads(re.sub(r"\{(\d+)\}", lambda found: _tag(instance, int(found[1])), text)):
                     self.write(message.encode() if isinstance(message, str) else encode(Control(message)))
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
 
 def _tag(instance: InstanceId, job: int) -> str:

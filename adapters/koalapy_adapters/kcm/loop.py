@@ -18,7 +18,7 @@ from koalapy_adapters.messages.fields import MessageError
 from koalapy_adapters.messages.kcm import Refused
 from koalapy_adapters.messages.koalad import Hello
 
-_LOOK = 5.0  # seconds between two looks at whether the host has slept
+_POLL = 5.0  # seconds between two looks at whether the host has slept
 _FAREWELL = 2.0
 
 
@@ -200,7 +200,7 @@ class Kcm:
 
     async def _watch_sleep(self) -> None:
         while self._awake():
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL)
 
     def _awake(self) -> bool:
         """False, and it ends, once its host has slept: it would take that for silence of wrappers, which slept too or

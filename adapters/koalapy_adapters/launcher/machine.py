@@ -29,7 +29,7 @@ from koalapy_adapters.messages.launcher import (
 from koalapy_adapters.ranges import numbers_of, ranges_of
 
 AT_ONCE = SECOND  # a failure within this time may be the node's fault
-LOOK_EVERY = SECOND
+POLL_EVERY = SECOND
 STALE = SECOND  # parameters that wait for this long, while nothing ends, are returned
 LEAVE_BEFORE = 2 * SECOND  # the end of the walltime; by then all slots are empty
 TRIES = 2  # of a parameter whose slot is killed; after these the parameter is the cause
@@ -89,7 +89,7 @@ class Machine:
         if self._state == LEFT:
             return []
         commands: List[Any] = []
-        if now >= self._looked + LOOK_EVERY:
+        if now >= self._looked + POLL_EVERY:
             self._looked = now
             commands.append(e.Look())
         if self._orphaned_at() <= now or self._stop_at() <= now:
@@ -99,7 +99,7 @@ class Machine:
         return commands + self._advance(now)
 
     def next_wakeup(self) -> int:
-        times = [self._looked + LOOK_EVERY]
+        times = [self._looked + POLL_EVERY]
         if self._connected:
             times += self._results.due()
         if self._state in (AT_WORK, DRAINING):

@@ -22,7 +22,7 @@ from koalapy_adapters.launcher.slot_output import Streams, write_error
 
 LOOSE = b"-"  # before the line of a result that is in no journal
 FLUSH = clock.SECOND // 50  # results wait at most this long for others, while the slot works
-FIRST_LOOK_S, LAST_LOOK_S = 0.1, 1.0  # between two looks at the output and the time of a program
+FIRST_POLL_S, LAST_POLL_S = 0.1, 1.0  # between two looks at the output and the time of a program
 _GROWS = 1 << 20  # after as many new bytes between two looks the next one is soon
 _LEFT_S = 5.0  # for processes that cannot be killed; then the slot continues
 _NOT_FOUND, _NOT_STARTED = 127, 126
@@ -57,7 +57,7 @@ class Slot:
         self._kill_at: Optional[float] = None
         self._ran_s = 0.0  # only time in which looks took place counts, so not a suspension of the whole job
         self._looked_at = 0.0
-        self._pause_s = FIRST_LOOK_S
+        self._pause_s = FIRST_POLL_S
         self._size = 0
         self._streams = Streams()
         program.of_slot(index)
@@ -112,9 +112,9 @@ class Slot:
 
     def _await(self, pid: int) -> Tuple[int, str]:
         self._ended_by, self._kill_at, self._ran_s = "", None, 0.0
-        self._looked_at, self._pause_s, self._size = time.monotonic(), FIRST_LOOK_S, 0
+        self._looked_at, self._pause_s, self._size = time.monotonic(), FIRST_POLL_S, 0
         self._program_pid = pid
-        signal.setitimer(signal.ITIMER_REAL, FIRST_LOOK_S)
+        signal.setitimer(signal.ITIMER_REAL, FIRST_POLL_S)
         was_stopping = self._stopping  # a signal between start and here found no program to end
         if was_stopping:
             self._end()
@@ -199,7 +199,7 @@ class Slot:
         if not self._program_pid:
             return
         now = time.monotonic()
-        self._ran_s += min(now - self._looked_at, self._pause_s + LAST_LOOK_S)
+        self._ran_s += min(now - self._looked_at, self._pause_s + LAST_POLL_S)
         self._looked_at = now
         self._enforce(now)
         signal.setitimer(signal.ITIMER_REAL, self._next_look(now))
@@ -222,16 +222,16 @@ class Slot:
         """Send SIGTERM to the program and all processes below it, and SIGKILL after the grace."""
         self._kill_at = time.monotonic() + self._limits.grace_s
         descendants.send(descendants.descendants(os.getpid()), signal.SIGTERM)
-        signal.setitimer(signal.ITIMER_REAL, max(0.001, min(self._limits.grace_s, LAST_LOOK_S)))
+        signal.setitimer(signal.ITIMER_REAL, max(0.001, min(self._limits.grace_s, LAST_POLL_S)))
 
     def _next_look(self, now: float) -> float:
         """Seconds to the next look: few while the output grows quickly, else ever more, at most to the next limit."""
         size = self._streams.size()
         grows, self._size = size - self._size > _GROWS, size
-        self._pause_s = FIRST_LOOK_S if grows else min(LAST_LOOK_S, self._pause_s * 1.5)
+        self._pause_s = FIRST_POLL_S if grows else min(LAST_POLL_S, self._pause_s * 1.5)
         due = [self._pause_s]
         if self._kill_at is not None:
-            due.append(max(FIRST_LOOK_S / 2, self._kill_at - now))
+            due.append(max(FIRST_POLL_S / 2, self._kill_at - now))
         elif self._limits.walltime_s is not None:
             due.append(max(0.001, self._limits.walltime_s - self._ran_s))
         return min(due)

@@ -13,7 +13,7 @@ from typing import Callable, Collection
 from koalapy_adapters import clock
 from koalapy_adapters.host import descendants
 
-LOOK_EVERY = clock.SECOND
+POLL_EVERY = clock.SECOND
 _STANDING_S = 0.2  # between two looks while it is suspended
 
 
@@ -37,7 +37,7 @@ class Suspension:
             self._stand_still()
         else:
             self._let_go_on()
-        self._look_at = clock.now() + LOOK_EVERY
+        self._look_at = clock.now() + POLL_EVERY
         return stopped
 
     def _stand_still(self) -> None:

@@ -25,7 +25,7 @@ from koalapy.runtime.streams import Stream
 
 _OPEN_S = 30.0
 _LAST_WORDS_S = 2.0  # that a command has to report how it ended, after its output
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _EXIT = "stream_exit_"  # the code of the reset that carries a command's status
 
 OpenCommand = Callable[[str], Stream]
@@ -246,8 +246,8 @@ class _StreamChannel:
             self._changes += 1
             self._changed.notify_all()
 
-    def _wait(self, seen: int, most_s: float = _LOOK_S) -> None:
+    def _wait(self, seen: int, most_s: float = _POLL_S) -> None:
         """Wait for a change since `seen`, and keep the stream alive meanwhile."""
         due = self._stream.tick()
         with self._changed:
-            self._changed.wait_for(lambda: self._changes != seen, max(0.0, min(due, most_s, _LOOK_S)))
+            self._changed.wait_for(lambda: self._changes != seen, max(0.0, min(due, most_s, _POLL_S)))

@@ -32,7 +32,7 @@ from koalapy.store.contract import StoreError
 _LOG = structlog.get_logger()
 _FIRST_S = 0.2
 FORGOTTEN_S = 60.0
-_LOOK_S = 1.0  # between checks whether the files are still wanted
+_POLL_S = 1.0  # between checks whether the files are still wanted
 
 Collect = Callable[[Download], Steps[Collected]]
 
@@ -236,7 +236,7 @@ class Collector:
             nonlocal looked
             if self._closing.is_set():
                 raise _Unwanted
-            if time.monotonic() - looked >= _LOOK_S:
+            if time.monotonic() - looked >= _POLL_S:
                 looked = time.monotonic()
                 if not wanted():
                     raise _Unwanted

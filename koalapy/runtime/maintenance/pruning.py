@@ -17,7 +17,7 @@ from koalapy.runtime.maintenance.task import Koalad, Outcome
 BATCH = 200  # jobs
 PATIENCE = Duration(7 * DAY)  # time that a cluster may be unreachable before a person is asked
 _MOST_LEASES = 1 << 31
-_LOOK_S, _STALLED_LOOKS = 0.2, 600  # while directories are removed; two minutes without progress
+_POLL_S, _STALLED_LOOKS = 0.2, 600  # while directories are removed; two minutes without progress
 
 
 def prune_history(koalad: Koalad, entry: Maintenance, dry: bool) -> Outcome:
@@ -102,7 +102,7 @@ def _wait(koalad: Koalad, jobs: list[JobId]) -> int:
         left = koalad.ask(lambda engine: engine.core.pruning.under_way(jobs))
         looks = 0 if len(left) < before else looks + 1
         if left:
-            koalad.ending.wait(_LOOK_S)
+            koalad.ending.wait(_POLL_S)
     return len(left)
 
 

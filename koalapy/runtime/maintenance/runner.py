@@ -29,7 +29,7 @@ _LOG = structlog.get_logger()
 _MADE_UP = Duration(DAY)  # a run that was missed by more than this is not made up
 _LEAP = Duration(32 * DAY)  # time since the last maintenance that suggests a wrong clock
 _BY_HAND = "0 0 * * *"
-_LOOK_S, _LOOKS = 1.0, 120  # between looks at the clusters, and their number, after koalad's start
+_POLL_S, _LOOKS = 1.0, 120  # between looks at the clusters, and their number, after koalad's start
 _CUT_OFF = "koalad ended before it was done."
 _S = 86_400
 
@@ -200,7 +200,7 @@ class Runner:
             for _ in range(_LOOKS):
                 if all(each.summary.trouble is None for each in self._koalad.clusters()):
                     return
-                if self._koalad.ending.wait(_LOOK_S):
+                if self._koalad.ending.wait(_POLL_S):
                     return
 
     def _run(

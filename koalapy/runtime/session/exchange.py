@@ -15,7 +15,7 @@ from koalapy.model.errors import ClusterError, KoalaError, Reason, TransientErro
 
 T = TypeVar("T")
 
-LOOK_S = 1.0  # between checks whether the result is still wanted
+POLL_S = 1.0  # between checks whether the result is still wanted
 
 
 class RefusedError(KoalaError):
@@ -83,7 +83,7 @@ class Exchange:
     def may_send(self, limit_s: float | None = None, look: Callable[[], None] = lambda: None) -> bool:
         """Wait for the credit to send one more chunk, and take it. False if an answer is first, or the link is lost.
 
-        `look` is called about every LOOK_S seconds, and may raise. Raises TimeoutError after `limit_s` seconds.
+        `look` is called about every POLL_S seconds, and may raise. Raises TimeoutError after `limit_s` seconds.
         """
         self._await(lambda: self._credit > 0 or self._has_ended(), limit_s, look)
         with self._changed:
@@ -93,14 +93,14 @@ class Exchange:
             return True
 
     def chunks(self, limit_s: float | None = None) -> Iterator[bytes]:
-        """Yield the chunks until the stream ends or is refused, and b"" about every LOOK_S seconds without one.
+        """Yield the chunks until the stream ends or is refused, and b"" about every POLL_S seconds without one.
 
         Raises TransientError if the link is lost before, and TimeoutError if nothing has arrived for `limit_s` seconds.
         """
         since = time.monotonic()
         while True:
             with self._changed:
-                there = self._changed.wait_for(lambda: self._chunks or self._has_ended(), LOOK_S)
+                there = self._changed.wait_for(lambda: self._chunks or self._has_ended(), POLL_S)
                 data = self._chunks.popleft() if self._chunks else b""
                 if there and not data:
                     if not self._ended and self._answer is None:
@@ -113,7 +113,7 @@ class Exchange:
                 since = time.monotonic()
 
     def answer(self, limit_s: float | None = None, look: Callable[[], None] = lambda: None) -> Any:
-        """Wait for the answer, and return it. `look` is called about every LOOK_S seconds, and may raise.
+        """Wait for the answer, and return it. `look` is called about every POLL_S seconds, and may raise.
 
         Raises RefusedError if the KCM refuses, TransientError if the link is lost before, and TimeoutError after
         `limit_s` seconds.
@@ -131,7 +131,7 @@ class Exchange:
     def _await(self, there: Callable[[], bool], limit_s: float | None, look: Callable[[], None]) -> None:
         began = time.monotonic()
         while True:
-            left = LOOK_S if limit_s is None else min(LOOK_S, limit_s - (time.monotonic() - began))
+            left = POLL_S if limit_s is None else min(POLL_S, limit_s - (time.monotonic() - began))
             with self._changed:
                 if self._changed.wait_for(there, max(0.0, left)):
                     return

@@ -31,7 +31,7 @@ from koalapy.runtime.session.session import KCM, Session, Wire
 
 _LOG = structlog.get_logger()
 _PROBE_S = 3.0
-_LOOK_S = 5.0  # between two looks at a machine that waits for nothing
+_POLL_S = 5.0  # between two looks at a machine that waits for nothing
 
 T = TypeVar("T", bound=Conversation)
 
@@ -239,7 +239,7 @@ class LinkThreads(Generic[T]):
             reachable = self._remembering.reachable(_PROBE_S)
             self.do(lambda now: self._machine.probed(now, reachable))
         wakeup = self._machine.next_wakeup()
-        return _LOOK_S if wakeup is None else self._seconds_until(wakeup)
+        return _POLL_S if wakeup is None else self._seconds_until(wakeup)
 
     def _seconds_until(self, instant: Instant) -> float:
         return max(0.0, (instant - self._callbacks.now()) / SECOND)

@@ -31,7 +31,7 @@ _LEASE = "lease-"  # before the number of a lease, as the tag of its streams
 _LONGEST_PATIENCE = 5 * MINUTE
 _COUNT = struct.Struct(">Q")
 _STALLED_S = 60.0
-_LOOK_S = 1.0  # between two looks at a stream on which nothing happens
+_POLL_S = 1.0  # between two looks at a stream on which nothing happens
 
 
 RelayLease = Callable[[str, int, OpenStream, Callable[[Any], None]], Relay | None]
@@ -285,7 +285,7 @@ class SiteStreams:
             if time.monotonic() > deadline:
                 message = f"{self._name} has not taken any bytes for {_STALLED_S:.0f} s."
                 raise TransientError("stalled", message, "`koala sites` shows whether it is connected.")
-            changed.wait(min(_LOOK_S, stream.tick()))
+            changed.wait(min(_POLL_S, stream.tick()))
 
 
 def _is_gone(end: StreamEnd, now: Instant) -> bool:

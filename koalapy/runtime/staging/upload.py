@@ -16,7 +16,7 @@ from koalapy_adapters.messages.files import Store, StoreMany, Want
 
 from koalapy.link.reconnect import Timing
 from koalapy.model.errors import ClusterError, KoalaError, Reason, TransientError
-from koalapy.runtime.session.exchange import LOOK_S, RefusedError, stalled, understood
+from koalapy.runtime.session.exchange import POLL_S, RefusedError, stalled, understood
 from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.gather import Entry, opened
 from koalapy.runtime.transfers import Transfer, batches, megabytes
@@ -111,7 +111,7 @@ class Uploads:
         while flight is not None and not flight.done():
             transfer.go_on()
             with suppress(TimeoutError):
-                flight.result(LOOK_S)
+                flight.result(POLL_S)
 
     # ---- sending
 
@@ -181,7 +181,7 @@ class Uploads:
     @contextmanager
     def _turn(self, transfer: Transfer) -> Iterator[None]:
         """Take one of the streams that may be open at the same time."""
-        while not self._senders.acquire(timeout=LOOK_S):
+        while not self._senders.acquire(timeout=POLL_S):
             transfer.go_on()
         try:
             yield

@@ -19,7 +19,7 @@ from koalapy.runtime.staging.gather import Entry, opened, unchanged
 
 _READ = 1 << 20
 _IN_MEMORY = 32
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _KEPT_S = 90 * 86400  # a list that was not used for so long can only belong to a final job
 _NAME_LENGTH = 32
 
@@ -89,7 +89,7 @@ class Versions:
             return _hashed(entries, going_on)
         with self._lock:
             busy = self._busy.setdefault(name, threading.Lock())
-        while not busy.acquire(timeout=_LOOK_S):
+        while not busy.acquire(timeout=_POLL_S):
             going_on(0)
         try:
             found = self._fixed.get(name) or self._stored(name, entries) or _hashed(entries, going_on)

@@ -49,7 +49,7 @@ UP, CONNECTING, LOST = ("connected", "connected"), ("connected", "connecting"), 
 def up(monkeypatch: pytest.MonkeyPatch, koalad: Koalad, *options: str) -> tuple[int, str]:
     monkeypatch.setattr(up_command, "Grid", koalad)
     monkeypatch.setattr(up_command, "log_in_where_asked", lambda *_: None)
-    monkeypatch.setattr(up_command, "_LOOK_S", 0.0)
+    monkeypatch.setattr(up_command, "_POLL_S", 0.0)
     monkeypatch.setattr(up_command, "_FIRST_CONTACT_S", 0.0)
     answer = CliRunner().invoke(app, ["up", *options])
     return answer.exit_code, answer.stdout

@@ -29,7 +29,12 @@ PRIVATE = {
     "wish": "request, demand",
     "wishes": "requests, demand",
 }
-ALONE = {"over": "ended, final", "_over": "ended, final", "is_over": "has_ended, is_final", "_is_over": "has_ended"}
+ALONE = dict.fromkeys(("LOOK_S", "_LOOK_S", "LOOK_EVERY", "_LOOK"), "POLL_S, POLL_EVERY") | {
+    "over": "ended, final",
+    "_over": "ended, final",
+    "is_over": "has_ended, is_final",
+    "_is_over": "has_ended",
+}
 """Whole names: `over` and `out` are ordinary parts of others, such as `hand_over` and `time_out`."""
 
 

@@ -246,7 +246,7 @@ def test_who_is_not_wanted_any_more_leaves_its_worker_at_once(
     near: Near, collector: Collector, wanted: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing comes: it is looked all the same. The cluster learns that nobody reads, and the next one has its turn."""
-    monkeypatch.setattr(collecting, "_LOOK_S", 0.01)
+    monkeypatch.setattr(collecting, "_POLL_S", 0.01)
     bad = near.link("bad", QUICK, lambda kcm, message: None)
     for job in range(1, 6):
         collector.collect(job, collect("bad", job, tmp_path))
@@ -287,7 +287,7 @@ def test_a_fetch_that_nobody_asks_for_any_more_is_given_up(
     near: Near, collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collecting, "FORGOTTEN_S", 0.0)
-    monkeypatch.setattr(collecting, "_LOOK_S", 0.01)
+    monkeypatch.setattr(collecting, "_POLL_S", 0.01)
     bad = near.link("bad", QUICK, lambda kcm, message: None)
     assert collector.fetch(collect("bad", 1, tmp_path), 0.01) is None
     asked = bad.next(files.ListFiles)

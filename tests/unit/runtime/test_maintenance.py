@@ -258,7 +258,7 @@ def test_a_run_by_cron_happens_and_its_next_is_reported(world: Any, monkeypatch:
 @pytest.fixture
 def starting(world: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Return what happens when koalad makes up a run: each look at a cluster that connects late, and the task."""
-    monkeypatch.setattr(runners, "_LOOK_S", 0.0)
+    monkeypatch.setattr(runners, "_POLL_S", 0.0)
 
     def start(looks: int, meanwhile: Callable[[Runner], object] = lambda runner: None) -> list[str]:
         happened: list[str] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from koalapy_adapters import clock
 from koalapy_adapters.host import descendants
-from koalapy_adapters.wrapper.agent.suspension import LOOK_EVERY, Suspension
+from koalapy_adapters.wrapper.agent.suspension import POLL_EVERY, Suspension
 
 COUNT = """
 import os, sys, time
@@ -72,7 +72,7 @@ def test_what_somebody_else_continues_is_stopped_again(
     until(lambda: stopped(program) == [True, True])
     program.send_signal(signal.SIGCONT)
     until(lambda: stopped(program) == [False, True])
-    suspension.tick(now + LOOK_EVERY)
+    suspension.tick(now + POLL_EVERY)
     until(lambda: stopped(program) == [True, True])
     suspension.end()
     until(lambda: stopped(program) == [False, False])

@@ -16,7 +16,7 @@ MAX_OUTPUT = 64 << 20
 # another queue, account or file than the grid file names: squeue(1), sinfo(1), sacct(1), scancel(1), sbatch(1), whose
 # variables go before what a script sets. srun(1) would read others in the job; those that lead to Slurm itself stay.
 _MISLEADING = re.compile(r"(SQUEUE|SINFO|SACCT|SCANCEL|SBATCH)_|SLURM_(?!(CONF|JWT|ROOT|SACK)(_|\Z))")
-_LOOK = 0.05  # seconds between two looks at a command that prints nothing
+_POLL = 0.05  # seconds between two looks at a command that prints nothing
 
 
 class Ran(NamedTuple):
@@ -129,7 +129,7 @@ class _Wait:
         pause = 0.0005
         while not self.exited() and time.monotonic() < deadline:
             time.sleep(pause)
-            pause = min(2 * pause, _LOOK)
+            pause = min(2 * pause, _POLL)
 
 
 def _read(process: "subprocess.Popen[bytes]", wait: _Wait, deadline: float) -> Dict[str, str]:
@@ -145,7 +145,7 @@ def _read(process: "subprocess.Popen[bytes]", wait: _Wait, deadline: float) -> D
             wait.late = left < 0
             if wait.late:
                 break
-            ready = selector.select(min(left, _LOOK))
+            ready = selector.select(min(left, _POLL))
             if not ready and exited:
                 break  # a process of its own that it left behind holds the streams
             for key, _ in ready:

@@ -10,7 +10,7 @@ from typing import Optional, Set
 from koalapy_adapters import clock
 from koalapy_adapters.host import descendants
 
-LOOK_EVERY = clock.SECOND  # while they are stopped: one may have been resumed by somebody else
+POLL_EVERY = clock.SECOND  # while they are stopped: one may have been resumed by somebody else
 
 
 class Suspension:
@@ -23,7 +23,7 @@ class Suspension:
 
     def begin(self, now: int) -> None:
         """Stop them, parents before children: no parent that runs sees a child stop."""
-        self.look_at = now + LOOK_EVERY
+        self.look_at = now + POLL_EVERY
         while True:  # until no process has begun meanwhile
             below = descendants.descendants(os.getpid())
             new = [pid for pid in below if pid not in self._stopped and pid not in self._stood_before]
