@@ -94,6 +94,7 @@ def test_it_is_released_alone_from_its_barrier() -> None:
     assert (release.attempt, release.hosts) == (holder.id, ((0, "10.0.0.1", 4),))
     assert holder.row.state is AttemptState.RELEASED
     assert holder.play.kinds[-1] == "launcher_released"
+    assert holder.row.released_at == holder.play.now
 
 
 def test_one_that_does_not_come_to_its_barrier_in_time_is_stopped_and_has_failed() -> None:
@@ -149,6 +150,9 @@ def test_one_out_of_reach_is_detached_only_if_its_program_cannot_run_or_nobody_w
     running.stop(force=True)
     running.play.apply()
     assert list(running.core.records.pending_cancels) == [running.id]
+    for holder in (queued, running):
+        holder.play.apply()
+        assert holder.play.kinds.count("cancel_pending") == 1
     running.play.reach("alpha")
     running.play.apply(AttemptCleanedUp(cluster="alpha", attempt=running.id))
     assert running.core.records.pending_cancels == {}

@@ -107,6 +107,9 @@ def test_the_failure_of_a_job_is_passed_on_to_all_that_depends_on_it_with_the_ch
     b, a = grid.named("b").id, grid.named("a").id
     assert f"It waited for job {b} (b), which waited for job {a} (a), which failed: " in reason.message
     assert "exit status 3" in reason.message
+    failed = {each.job: dict(each.details) for each in grid.history if each.kind == "work_failed"}
+    assert failed[grid.named("c").id]["chain"] == [b, a]
+    assert failed[grid.named("c").id]["code"] == "prerequisite_failed"
 
 
 @pytest.mark.parametrize("status", [0, 3], ids=["done", "failed"])

@@ -14,8 +14,8 @@ from koalapy.model.commands import (
 )
 from koalapy.model.events import AttemptSubmitted, CancelRequested, ClusterConnected, FilesMoved, FilesStaged
 from koalapy.model.request import WhenBusy
-from koalapy.model.states import Ending, JobState
-from koalapy.model.units import SECOND, Duration, Instant, format_instant
+from koalapy.model.states import AttemptState, Ending, JobState
+from koalapy.model.units import HOUR, SECOND, Duration, Instant, format_instant
 from koalapy.policies.placement import worst_fit
 from koalapy.views.explanation import answer, explain, summary
 from koalapy.views.metrics import load_of
@@ -237,21 +237,26 @@ def test_a_started_attempt_that_never_reaches_the_barrier_is_a_submission_failur
     assert play.job(job).reason.code == "barrier_timeout"
 
 
-def test_all_deadlocks_are_broken_in_the_step_that_detects_them() -> None:
+@pytest.mark.parametrize("waits", [False, True], ids=["given back whole", "what is held given back"])
+def test_all_deadlocks_are_broken_in_the_step_that_detects_them(waits: bool) -> None:
     sizes = dict.fromkeys(("a", "b", "c", "d"), 4)
     clusters = (ClusterSettings(name=name, batch="slurm", backlog=100) for name in sizes)
-    play = Play(grid(*clusters, queue_after=Duration(0), barrier_wait=Duration(0)), sizes=sizes)
+    play = Play(grid(*clusters, queue_after=Duration(0), barrier_wait=Duration(HOUR if waits else 0)), sizes=sizes)
     pairs = [("a", "b"), ("b", "a"), ("c", "d"), ("d", "c")]
     play.measure(a=4, b=4, c=4, d=4)
     jobs = [play.submit(component(4, x), component(4, y), when_busy=WhenBusy.QUEUE) for x, y in pairs[::2]]
     play.come(*(play.attempts(job)[0] for job in jobs))
     jobs += [play.submit(component(4, x), component(4, y), when_busy=WhenBusy.QUEUE) for x, y in pairs[1::2]]
     play.come(*(play.attempts(job)[0] for job in jobs[2:]))
-    waits = [play.attempts(job)[1] for job in jobs]
-    play.apply(*(AttemptSubmitted(attempt=attempt, batch_id=str(attempt)) for attempt in waits))
+    queued = [play.attempts(job)[1] for job in jobs]
+    play.apply(*(AttemptSubmitted(attempt=attempt, batch_id=str(attempt)) for attempt in queued))
     play.apply()
-    play.apply(*(play.measurement(name, pending=waits) for name in sizes))
-    assert [play.job(job).state for job in jobs] == [JobState.CLAIMING] * 2 + [JobState.STOPPING] * 2
+    play.apply(*(play.measurement(name, pending=queued) for name in sizes))
+    assert [play.job(job).state for job in jobs[:2]] == [JobState.CLAIMING] * 2
+    if waits:
+        assert [present(play.job(job)).state for job in jobs[2:]] == [AttemptState.ENDED] * 2
+    else:
+        assert [play.job(job).state for job in jobs[2:]] == [JobState.STOPPING] * 2
 
 
 def test_processor_time_at_the_barrier_counts_for_attempts_that_left_it(play: Any) -> None:
@@ -337,3 +342,20 @@ def test_the_explanation_of_a_waiting_job_counts_the_jobs_before_it(play: Any) -
     assert "before it" not in summaries[0]
     assert summaries[1].endswith(f" Job {waiting[0]} comes before it in the queue.")
     assert summaries[2].endswith(f" 2 jobs come before it in the queue; job {waiting[0]} is the first.")
+
+
+def test_jobs_whose_components_have_all_come_are_released_in_the_order_of_their_ids() -> None:
+    play = Play(sizes={"alpha": 32})
+    jobs = [play.submit(component(4, "alpha")) for _ in range(8)]
+    play.apply(*(AttemptSubmitted(attempt=each, batch_id=str(each)) for job in jobs for each in play.attempts(job)))
+    came = [play.report(play.attempts(job)[0], "at_barrier", at_barrier_at=play.now) for job in (jobs[7], jobs[0])]
+    released = [each.attempt.job for each in play.apply(*came) if isinstance(each, ReleaseAttempt)]
+    assert released == [jobs[0], jobs[7]]
+
+
+def test_a_job_is_examined_once_after_a_change_and_its_timer_is_set_to_a_whole_microsecond(play: Any) -> None:
+    job = play.submit(component(4, "alpha"), component(4, "beta"))
+    play.come(play.attempts(job)[0])
+    play.apply()
+    assert not play.engine.core.run_list.dirty
+    assert type(play.engine.core.run_list.timers.next()) is int

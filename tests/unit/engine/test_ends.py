@@ -281,3 +281,22 @@ def test_a_wrapper_of_another_version_is_replaced_and_the_history_gives_the_reas
     (after,) = play.attempts(job)
     assert after != before
     assert any("of another version of koalapy than koalad" in sentence(line) for line in play.history)
+
+
+def test_a_job_whose_first_sign_after_its_release_is_its_end_has_started_too(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    (attempt,) = play.attempts(job)
+    play.come(attempt)
+    assert play.job(job).state is JobState.RUNNING
+    began = play.now
+    play.end(attempt, released_at=began, started_at=began)
+    assert play.job(job).started_at == began
+    play.obey()
+    assert play.job(job).state is JobState.DONE
+
+
+def test_a_second_cancel_by_force_reaches_the_cluster_as_such(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    play.run(job)
+    orders = [play.apply(CancelRequested(job, force=force)) for force in (False, True)]
+    assert [[each.force for each in given if isinstance(each, CancelAttempt)] for given in orders] == [[False], [True]]

@@ -106,6 +106,7 @@ def test_an_attempt_found_at_the_barrier_is_recorded_before_its_release(play: An
     play.apply(play.report(first, "at_barrier", at_barrier_at=play.now))
     play.come(second)
     assert found(play) == [(job, 0, 1, "alpha", "at_barrier", "wrapper", "at_barrier")]
+    assert [each.details["batch_id"] for each in play.history if each.kind == "attempt_found"] == [str(first)]
     assert play.kinds.index("attempt_found") < play.kinds.index("job_released")
 
 

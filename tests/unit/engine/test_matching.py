@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from engine_play import BUSY_QUEUE, INSTANCE, Play, check, component, make
+import pytest
+from engine_play import BUSY_QUEUE, INSTANCE, Play, alike, check, component, make
 
 from koalapy.core.matching import Matching
 from koalapy.engine import Engine
@@ -180,14 +181,17 @@ def test_refusals_that_may_pass_end_no_list_and_count_nothing() -> None:
     check(game)
 
 
-def test_a_job_fails_at_last_with_what_its_choices_refused() -> None:
-    game = Play()
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_job_fails_at_last_with_what_its_choices_refused(most: int) -> None:
+    game = Play(alike(max_submission_failures=most, max_completion_failures=9))
     job = game.submit(component(4, rank=RANK))
     answer(game, {"alpha": 1.0, "beta": 3.0})
-    for _ in range(6):
+    for _ in range(2 * most):
+        assert not game.job(job).state.final
         game.apply(SubmissionFailed(attempt=game.attempts(job)[0], reason=REFUSED))
         game.obey()
     assert game.job(job).state is JobState.FAILED
+    assert game.job(job).submission_failures == most
     reason = game.job(job).reason
     assert reason is not None
     assert reason.code == "choices_refused"
