@@ -9,9 +9,9 @@ from typing import Dict, List, Optional, Sequence
 
 from koalapy_adapters.batch import pbs_capacity, pbs_fingerprint, pbs_jobs, pbs_launch
 from koalapy_adapters.batch.classify import NOT_HELD, check, failure, unreadable
-from koalapy_adapters.batch.pbs_codes import OPENPBS
 from koalapy_adapters.batch.pbs_errors import HOOKED, NOT_OURS, REFUSALS, REFUSED_BY_SITE, UNREACHABLE
 from koalapy_adapters.batch.pbs_records import asked, records, word
+from koalapy_adapters.batch.pbs_states import OPENPBS
 from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Description, JobStatus
 from koalapy_adapters.batch.text import exec_line, hosts_left_out, native_lines, one_line, rounded_up
 from koalapy_adapters.errors import RequestError, Result

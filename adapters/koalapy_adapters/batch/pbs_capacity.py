@@ -6,11 +6,11 @@ from typing import Dict, List, NamedTuple, Optional
 
 from koalapy_adapters.batch import pbs_jobs, pbs_records, waiting_demand
 from koalapy_adapters.batch.classify import check
-from koalapy_adapters.batch.pbs_codes import OPENPBS
 from koalapy_adapters.batch.pbs_errors import NOT_OURS, UNREACHABLE
 from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
 from koalapy_adapters.batch.pbs_records import Record, number, records, size, word
+from koalapy_adapters.batch.pbs_states import OPENPBS
 from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, BatchSettings, Capacity, JobStatus
 from koalapy_adapters.batch.text import is_launcher, is_tag, longest, seconds_of
 from koalapy_adapters.errors import ClusterError, Result

@@ -3,10 +3,10 @@
 import re
 from typing import Dict, Iterable, Iterator, NamedTuple, Optional
 
-from koalapy_adapters.batch import pbs_codes
+from koalapy_adapters.batch import pbs_states
 from koalapy_adapters.batch.classify import unreadable
-from koalapy_adapters.batch.pbs_codes import Family
 from koalapy_adapters.batch.pbs_records import Record, number, records, word
+from koalapy_adapters.batch.pbs_states import Family
 from koalapy_adapters.batch.protocol import (
     CANCELLED,
     ENDED,
@@ -46,7 +46,7 @@ class Job(NamedTuple):
         if self.array is not None:
             return 0 if self.status.state == HELD else self.array
         wants = self.status.state == QUEUED and not self.begins_later
-        return int(wants and pbs_codes.waits_for_resources(self.status.reason))
+        return int(wants and pbs_states.waits_for_resources(self.status.reason))
 
 
 def jobs(result: Result, family: Family) -> Iterator[Job]:
@@ -125,7 +125,7 @@ def _status(record: Record, result: Result, family: Family) -> JobStatus:
         return status
     holds = word(record, "Hold_Types").replace("n", "")
     reason = comment or ("Hold_Types = " + holds if holds else "")
-    return status._replace(reason=reason, stuck=pbs_codes.stuck(state, comment, holds, "depend" in record.fields))
+    return status._replace(reason=reason, stuck=pbs_states.stuck(state, comment, holds, "depend" in record.fields))
 
 
 def _ended(status: JobStatus, record: Record, result: Result, family: Family) -> JobStatus:
@@ -134,16 +134,16 @@ def _ended(status: JobStatus, record: Record, result: Result, family: Family) ->
     """
     status = status._replace(reason=word(record, "comment").strip())
     substate = number(record, "substate", result)
-    deleted = substate == pbs_codes.DELETED
+    deleted = substate == pbs_states.DELETED
     name = "Exit_status" if "Exit_status" in record.fields else "exit_status"
     if name not in record.fields:
         return status._replace(ending=CANCELLED if deleted else LOST)
     code = number(record, name, result)
     if code < 0:
         return _failed(status, code, result, family)
-    signal = pbs_codes.signal_of(code)
+    signal = pbs_states.signal_of(code)
     exit_status: Optional[int] = code if signal is None else 128 + signal
-    if word(record, "array") == "True" and substate == pbs_codes.FAILED:
+    if word(record, "array") == "True" and substate == pbs_states.FAILED:
         exit_status = None  # an array's status is 0 even if a subjob failed
     ending = EXITED if signal is None else KILLED
     return status._replace(ending=CANCELLED if deleted else ending, exit_status=exit_status)

@@ -6,8 +6,8 @@ from typing import Dict, List, Optional, Sequence
 from koalapy_adapters.batch import slurm_capacity, slurm_fingerprint, slurm_jobs, slurm_launch
 from koalapy_adapters.batch.classify import NOT_HELD, check, unreadable
 from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Description, JobSpan, JobStatus
-from koalapy_adapters.batch.slurm_codes import NICEST
 from koalapy_adapters.batch.slurm_errors import REFUSALS, UNREACHABLE
+from koalapy_adapters.batch.slurm_states import NICEST
 from koalapy_adapters.batch.text import exec_line, hosts_left_out, native_lines, one_line, rounded_up
 from koalapy_adapters.errors import ClusterError, RequestError, Result
 

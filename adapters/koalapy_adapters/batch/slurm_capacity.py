@@ -7,9 +7,9 @@ from typing import Dict, FrozenSet, List, NamedTuple, Optional, Set
 from koalapy_adapters.batch import hostlist, slurm_jobs, slurm_limits, waiting_demand
 from koalapy_adapters.batch.classify import Verdict, check, unreadable
 from koalapy_adapters.batch.protocol import HELD, QUEUED, RUNNING, SUSPENDED, Argv, BatchSettings, Capacity, JobStatus
-from koalapy_adapters.batch.slurm_codes import WAITS_FOR_RESOURCES
 from koalapy_adapters.batch.slurm_errors import UNREACHABLE
 from koalapy_adapters.batch.slurm_jobs import Job
+from koalapy_adapters.batch.slurm_states import WAITS_FOR_RESOURCES
 from koalapy_adapters.batch.text import is_launcher, is_tag, longest, seconds_of
 from koalapy_adapters.errors import ClusterError, Result
 

@@ -5,8 +5,8 @@ from typing import List
 from koalapy_adapters.batch import slurm_jobs, waiting_demand
 from koalapy_adapters.batch.classify import check
 from koalapy_adapters.batch.protocol import Argv, BatchSettings
-from koalapy_adapters.batch.slurm_codes import WAITS_FOR_RESOURCES
 from koalapy_adapters.batch.slurm_errors import UNREACHABLE
+from koalapy_adapters.batch.slurm_states import WAITS_FOR_RESOURCES
 from koalapy_adapters.errors import Result
 
 

@@ -5,7 +5,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional
 
 from koalapy_adapters.batch.classify import unreadable
 from koalapy_adapters.batch.protocol import ENDED, EXITED, HELD, KILLED, NOT_STARTED, QUEUED, JobSpan, JobStatus
-from koalapy_adapters.batch.slurm_codes import ENDINGS, STATES, holds, stuck
+from koalapy_adapters.batch.slurm_states import ENDINGS, STATES, holds, stuck
 from koalapy_adapters.errors import Result
 
 # A stable text, not --json: squeue --json exits 0 when the controller is down, ignores -j, lists ended jobs too and is

@@ -11,11 +11,11 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence
 from koalapy_adapters.batch import pbs_jobs, pbs_launch, slurm_launch, torque_capacity
 from koalapy_adapters.batch.classify import NOT_HELD, check, failure, unreadable
 from koalapy_adapters.batch.pbs import ALWAYS, LOWEST_PRIORITY, clock, everywhere, quoted, submitted_id, whole_script
-from koalapy_adapters.batch.pbs_codes import TORQUE
 from koalapy_adapters.batch.pbs_records import asked
+from koalapy_adapters.batch.pbs_states import TORQUE
 from koalapy_adapters.batch.protocol import Argv, BatchJob, BatchSettings, Description, Host, JobStatus, Launch
 from koalapy_adapters.batch.sge import VERSION
-from koalapy_adapters.batch.slurm_codes import NICEST
+from koalapy_adapters.batch.slurm_states import NICEST
 from koalapy_adapters.batch.text import native_lines, one_line, rounded_up
 from koalapy_adapters.batch.torque_capacity import LISTED, check_answer
 from koalapy_adapters.batch.torque_errors import REFUSALS

@@ -6,10 +6,10 @@ from typing import List, Optional
 from koalapy_adapters.batch import pbs_jobs, pbs_records, torque_errors
 from koalapy_adapters.batch.classify import check
 from koalapy_adapters.batch.pbs_capacity import Space, counted, holds_processors, walltime_limit
-from koalapy_adapters.batch.pbs_codes import TORQUE
 from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
 from koalapy_adapters.batch.pbs_records import Record, asked, number, records, size, word
+from koalapy_adapters.batch.pbs_states import TORQUE
 from koalapy_adapters.batch.protocol import Argv, BatchSettings, Capacity
 from koalapy_adapters.errors import ClusterError, Result
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from koalapy_adapters.batch import pbs, pbs_jobs, pbs_records
-from koalapy_adapters.batch.pbs_codes import OPENPBS
 from koalapy_adapters.batch.pbs_jobs import Job
 from koalapy_adapters.batch.pbs_limits import Use, room
+from koalapy_adapters.batch.pbs_states import OPENPBS
 from koalapy_adapters.batch.protocol import BatchSettings
 from koalapy_adapters.errors import Result, UnreadableError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from koalapy_adapters.batch import slurm
 from koalapy_adapters.batch.protocol import BatchJob, BatchSettings
-from koalapy_adapters.batch.slurm_codes import STATES, holds, stuck
+from koalapy_adapters.batch.slurm_states import STATES, holds, stuck
 from koalapy_adapters.errors import (
     BatchError,
     ClusterError,
