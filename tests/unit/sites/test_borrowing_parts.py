@@ -98,6 +98,7 @@ def test_of_a_component_that_may_be_spread_what_is_lacking_is_borrowed() -> None
     assert part([spread], own(alpha=6, beta=5)) == (9, (0,), {"alpha": 0, "beta": 0})
     assert part([replace(spread, threads_per_process=4)], own(alpha=6)) == (16, (0,), {"alpha": 2})
     assert part([spread], own(alpha=20)) is None
+    assert part([spread], own(alpha=19)) == (1, (0,), {"alpha": 0}), "the least that can be lacking"
 
 
 # ---- two sites

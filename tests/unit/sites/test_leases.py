@@ -139,11 +139,12 @@ def test_nothing_is_lent_without_a_word_of_the_grid_file() -> None:
         ({"to": ("paris",)}, {}, "It lends nothing to this site."),
         ({"processors": 10}, {}, "It can lend 10 processors now, and 40 are needed."),
         ({"clusters": ("small",)}, {}, "It can lend 8 processors now, and 40 are needed."),
+        ({"clusters": ("gone",)}, {"processors": 1}, "It can lend 0 processors now, and 1 is needed."),
         ({"walltime": MINUTE}, {}, "It lends for 1m at most"),
         ({}, {"processors": 0}, "It asks for nothing that can be lent."),
         ({}, {"walltime": Duration(0)}, "It asks for nothing that can be lent."),
     ],
-    ids=["to whom", "how much", "of which", "how long", "nothing", "no time"],
+    ids=["to whom", "how much", "of which", "of none", "how long", "nothing", "no time"],
 )
 def test_the_lenders_limits_hold_whatever_a_neighbour_asks_for(
     lend: dict[str, Any], asked: dict[str, Any], words: str

@@ -330,6 +330,7 @@ def test_a_notice_goes_along_the_chain_to_the_site_that_uses_the_lease() -> None
     lyon.measure()
     passed = chain.exchange()
     assert [(type(each), each.neighbour) for each in passed] == [(RevokeLease, "nl"), (RevokeLease, "delft")]
+    assert all(each.revoked_until is not None for site in (delft, nl, lyon) for each in site.leases())
     assert delft.job(job).state is JobState.STOPPING
     delft.obey()
     delft.apply(after=Duration(3 * SECOND))

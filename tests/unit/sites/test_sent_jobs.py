@@ -128,6 +128,17 @@ def test_a_job_that_names_a_site_runs_there_and_ends_as_it_ends_there() -> None:
     assert [kind for kind in pair.delft.kinds if kind.startswith(("job_", "work_"))] == [
         "work_submitted", "job_sent", "job_taken", "work_done",
     ]  # fmt: skip
+    assert [dict(each.details) for each in pair.delft.history if each.kind == "job_sent"] == [{"site": "lyon"}]
+
+
+def test_each_end_is_reported_once() -> None:
+    pair = Pair()
+    pair.send()
+    pair.exchange()
+    pair.play(pair.there().id)
+    assert [each for each in pair.exchange() if isinstance(each, ReportReceivedJob)][-1].sent.state is JobState.DONE
+    pair.lyon.apply(after=Duration(HOUR))
+    assert pair.exchange() == []
 
 
 def test_a_subtree_runs_there_as_a_flow_between_jobs_of_this_site() -> None:
@@ -266,6 +277,9 @@ def test_a_cancel_here_cancels_there_and_ends_only_when_that_has_ended() -> None
     pair.lyon.obey()
     pair.exchange()
     assert {each.state for each in pair.lyon.all_jobs.values()} == {JobState.CANCELLED}
+    flow = next(each for each in pair.lyon.all_jobs.values() if isinstance(each, Flow))
+    assert flow.reason is not None
+    assert flow.reason.message == "Its sender has cancelled it."
     assert pair.delft.all_jobs[job].state is JobState.CANCELLED
 
 
