@@ -34,7 +34,7 @@ def _submit_unanswered(world: World, rng: Random) -> None:
 
 
 def _submit_hangs(world: World, rng: Random) -> None:
-    """It hangs on the head node, or in the server's queue, where it takes effect even if its command is killed."""
+    """A submit hangs on the head node, or in the server's queue; there it takes effect even if it is killed."""
     hang = between(rng, Duration(5 * SECOND), Duration(4 * MINUTE)), rng.random() < 0.5
     _cluster(world, rng).shell.submit_faults.hangs.append(hang)
 

@@ -228,7 +228,7 @@ class _Run:
         )
 
     def _end_faults(self) -> None:
-        """Heal the world: every job must become final, and nothing may be left."""
+        """End all faults: every job must become final, and nothing may be left."""
         agenda = self._agenda
         self._stage.end_faults()
         last, latest = agenda.happened + self._patience, Instant(agenda.now + QUIESCENT_WITHIN)

@@ -66,7 +66,7 @@ class Agenda:
             self.now = until
 
     def step(self) -> bool:
-        """Make the next call. False if there is none."""
+        """Make the next call. Returns False if there is none."""
         if self.next_at() is None:
             return False
         _, _, _, entry = heapq.heappop(self._entries)

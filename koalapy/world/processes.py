@@ -95,7 +95,7 @@ class Process:
         self._on_death.append(call)
 
     def kill(self) -> None:
-        """SIGKILL, or its own exit."""
+        """End the process, by SIGKILL or by its own exit."""
         if self.alive:
             self.alive = False
             for call in self._on_death:

@@ -110,7 +110,7 @@ class _Door:
         self._world = world
 
     def arrived(self, neighbour: str, end: End) -> bool:
-        """Give a neighbour's connection to koalad. False: it does not run. A sleeping host answers later."""
+        """Give a neighbour's connection to koalad. Returns False if it does not run. A sleeping host answers later."""
         process = self._world.koalad.process
         if process is None or not self._world.koalad.alive or process.sites is None:
             return False

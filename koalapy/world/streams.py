@@ -51,7 +51,7 @@ class StreamObserver(Protocol):
         ...
 
     def ended(self, stream: Stream, end: str) -> None:
-        """An end of a stream is over."""
+        """One end of a stream has ended."""
         ...
 
 

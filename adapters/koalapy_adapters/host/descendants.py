@@ -69,7 +69,7 @@ def sweep(spared: Collection[int] = ()) -> bool:
 
 
 def start_of(pid: int) -> Optional[int]:
-    """When this process started, in ticks since boot; with the pid it names one process. None: it does not live."""
+    """When this process started, in ticks since boot; with the pid it names one process. None if it does not live."""
     fields = _stat(pid)
     return None if fields is None or fields[0] in "ZX" else int(fields[_STAT_START])
 

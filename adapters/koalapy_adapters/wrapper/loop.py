@@ -76,7 +76,7 @@ class Loop:
         return self._sockets
 
     def run(self) -> int:
-        """The wrapper's exit status."""
+        """Run until the end. Returns the wrapper's exit status."""
         own_queue = node_identity.ALLOCATION_JOB in os.environ  # which suspends by SIGTSTP; others stop the wrapper too
         noticed = signals.pipe((*signals.NOTICED, signals.SUSPENDING) if own_queue else signals.NOTICED)
         self._selector.register(noticed, selectors.EVENT_READ, lambda: self._handle_signals(noticed))
@@ -361,7 +361,7 @@ class Loop:
 
 
 def _jitter() -> float:
-    """From 0 to 1."""
+    """Return a random number from 0 to 1."""
     return int.from_bytes(os.urandom(2), "big") / 65536
 
 

@@ -47,7 +47,7 @@ class Shutdown:
         return self._settle(relay)
 
     def leave(self, now: int, relay: bool) -> List[Any]:
-        """Nothing as long as there is anything to stay for."""
+        """Return the commands to leave; none as long as there is anything to stay for."""
         reported = self.is_settled and relay
         done = self._recorded and (reported or now >= self._began + self._patience)
         if not done and now < self._began + _RECORD_PATIENCE:

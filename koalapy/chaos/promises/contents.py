@@ -44,7 +44,7 @@ class Contents:
     def collected(
         self, command: CollectOutput, path: str, source: tuple[str, AttemptId], content: str, jobs: Mapping[JobId, Job]
     ) -> None:
-        """Check that a collected file is its program's, of the first of the last attempts that has it."""
+        """Check that a collected file is what its program wrote, of the first of the last attempts that has one."""
         _, attempt = source
         job = jobs[command.job]
         last = [each.id for each in job.present]

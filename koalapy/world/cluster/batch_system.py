@@ -158,7 +158,7 @@ class BatchSystem:
         self.agenda.at(self._down_until, self.cycle_soon)
 
     def lose(self, node: SimNode) -> None:
-        """The node's power fails; the batch system notices later."""
+        """Turn the node's power off; the batch system notices later."""
         node.lose()
         self._later(self.parameters.notices, lambda: self._notice(node))
 

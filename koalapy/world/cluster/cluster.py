@@ -120,7 +120,7 @@ class SimCluster:
         return [path, digest, 0o700]
 
     def stat(self, tag: str, paths: Sequence[str]) -> dict[str, int]:
-        """Which of these lie in the attempt's working directory, and their sizes. Raises KoalaError."""
+        """Return which of these lie in the attempt's working directory, and their sizes. Raises KoalaError."""
         if not self.reachable:
             raise TransientError("unreachable", f"{self.name} does not answer.", "It is tried again.")
         work = layout.inside(layout.attempt_directory(SHARED, attempt_of(Tag(tag))[0], tag), "work")
@@ -158,7 +158,7 @@ class SimCluster:
 
     @property
     def quiescent(self) -> bool:
-        """Nothing of ours runs, waits or may yet come."""
+        """Return whether nothing of koalapy runs, waits or may yet come."""
         if self.dead:
             return True
         ours = [job for job in self.batch.jobs.values() if job.live and self.is_ours(job)]

@@ -51,7 +51,7 @@ class SharedDirectory:
         self.lost_link_replies += 1
 
     def interleave(self, pause: Callable[[Callable[[], object]], None]) -> None:
-        """Between two operations of one process another one may come: if so many are to, let it."""
+        """Let another process act between two operations of this one, as often as the fault demands."""
         if self.interleaved:
             left, self.interleaved = self.interleaved - 1, 0  # what happens meanwhile is not interrupted itself
             pause(self.between)
@@ -71,7 +71,7 @@ class SharedDirectory:
                 self.spoiled.pop(tag, None)
 
     def lose(self) -> None:
-        """Out of reach from now on; the words for it vary."""
+        """Put the files out of reach; the texts of the errors vary."""
         self.gone, self.trouble = True, self.rng.choice(_TROUBLES)
 
     def crash(self) -> None:
@@ -289,5 +289,5 @@ class Mount(Files):
 
 
 def _error(number: int, path: str) -> OSError:
-    """The subclass of OSError for this number."""
+    """Return the subclass of OSError for this number."""
     return OSError(number, os.strerror(number), path)

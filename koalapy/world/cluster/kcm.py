@@ -84,7 +84,7 @@ class SimKcm(Process):
             self.run(self._context.show_life)
 
     def quit(self, why: str) -> None:
-        """Its own end: none of its submits may reach the batch system after it."""
+        """End by itself: none of its submits reaches the batch system afterwards."""
         self.last_words = why
         if self._context is not None and self.alive:
             self._context.executor.end_submits()

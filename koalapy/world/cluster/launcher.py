@@ -78,7 +78,7 @@ class SimLauncher(SimAgent):
         self._set_timer()
 
     def stop(self, grace: Duration) -> None:
-        """Its slots have a little less than its own grace."""
+        """Stop the slots, which have a little less than its own grace."""
         if not self.alive or self._has_ended or not self.running:
             super().stop(grace)
         elif grace <= 0:
@@ -199,7 +199,7 @@ class SimLauncher(SimAgent):
         running.end = self._environment.agenda.after(wait, lambda: self._ended(slot, running))
 
     def _ended(self, slot: int, running: _Running) -> None:
-        """By itself: a result, which is safe in the journal before the slot begins another."""
+        """Write the result of a program that ended by itself into the journal, before the slot begins another one."""
         now, status = self.node.clock(), running.behaviour.exit_status
         row = [running.number, status, journal.EXITED, self.node.name, slot, running.began, now, 0, 0, 0, 0]
         loose = self._on_trial and status != 0 and now - running.began < AT_ONCE
@@ -218,7 +218,7 @@ class SimLauncher(SimAgent):
             self._environment.program_log.parameters.ended(self._sweep["sweep"], running.number, self._tag, now)
 
     def _write(self, row: list[Any]) -> None:
-        """A line that finds no room is written with the next one; what is written is done, whatever comes."""
+        """Write a line, or if there is no room, with the next one. What is written is done, whatever comes."""
         self._rows.append(row)
         lines = [json.dumps(each, separators=(",", ":")).encode() + b"\n" for each in self._rows]
         try:

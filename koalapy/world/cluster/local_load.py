@@ -25,7 +25,7 @@ class LocalLoad:
         return job in self._jobs
 
     def add(self, name: str, processors: int, duration: Duration) -> SimBatchJob:
-        """A job that runs so long."""
+        """Add a job that runs so long."""
         job = self._batch.submit(name, processors, Duration(2 * duration), lambda job: _LocalJob(self, job, duration))
         self._jobs[job] = None
         return job

@@ -13,16 +13,16 @@ class JobProcesses(Protocol):
     exit_status: int | None
 
     def terminate(self) -> None:
-        """SIGTERM to its batch script."""
+        """Send SIGTERM to its batch script."""
 
     def suspend(self) -> None:
-        """SIGTSTP to its batch script."""
+        """Send SIGTSTP to its batch script."""
 
     def resume(self) -> None:
-        """SIGCONT to its batch script."""
+        """Send SIGCONT to its batch script."""
 
     def kill_on(self, node: "SimNode") -> None:
-        """SIGKILL to all of it on this node, or its power's end."""
+        """End all of it on this node: by SIGKILL, or with the node's power."""
 
 
 class SimNode:
@@ -59,7 +59,7 @@ class SimNode:
             body.kill_on(self)
 
     def cut(self, duration: Duration) -> None:
-        """Its network fails; what runs there goes on."""
+        """Cut its network; what runs there goes on."""
         self._cut_until = Instant(max(self._cut_until, self.agenda.now + duration))
         for pipe in self._pipes:
             pipe.stall(duration)
@@ -69,7 +69,7 @@ class SimNode:
         self._cut_until = Instant(0)
 
     def keep(self, pipe: Pipe) -> None:
-        """A connection of a process on this node."""
+        """Record a connection of a process on this node."""
         self._pipes = [each for each in self._pipes if each.near.open or each.far.open]
         self._pipes.append(pipe)
 

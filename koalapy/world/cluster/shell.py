@@ -137,7 +137,7 @@ class Shell:
         self.submit_faults, self.failing = SubmitFaults(), 0
 
     def _take_effect(self, command: SubmitCommand, job: BatchJob) -> None:
-        """Add the job; the command reports it a moment later, if it lives."""
+        """Add the job; the command reports it a moment later, unless it is killed before."""
         command.effect = None
         entered = self._enter(job)
         self._agenda.after(self.delay(), lambda: command.finish(0, stdout=f"{entered.id}\n"))

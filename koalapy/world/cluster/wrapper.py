@@ -81,19 +81,19 @@ class SimWrapper(Process):
     # ---- as the job's body
 
     def terminate(self) -> None:
-        """SIGTERM to the batch script, which is the wrapper itself."""
+        """Send SIGTERM to the batch script, which is the wrapper itself."""
         if not self._begun:
             self.kill()
         else:
             self.run(lambda: self.handle(events.Signalled()))
 
     def suspend(self) -> None:
-        """SIGTSTP to the batch script. It is ignored before there is a program."""
+        """Send SIGTSTP to the batch script. It is ignored before there is a program."""
         if self._begun and self.alive:
             self.run(lambda: self.handle(events.SuspendRequested()))
 
     def resume(self) -> None:
-        """SIGCONT to the batch script."""
+        """Send SIGCONT to the batch script."""
         if self._begun and self.alive:
             self.run(lambda: self.handle(events.Resumed()))
 
@@ -411,7 +411,7 @@ class FileWork:
         self._tasks: deque[tuple[Act, Then]] = deque()
 
     def in_turn(self, act: Act, then: Then) -> None:
-        """One thing after the other."""
+        """Do one thing after the other."""
         self._tasks.append((act, then))
         if len(self._tasks) == 1:
             self._next()

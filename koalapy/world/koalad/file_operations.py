@@ -45,7 +45,7 @@ class Receiver(Protocol):
         ...
 
     def missing(self, command: CollectOutput, path: str) -> None:
-        """No source has it."""
+        """No source has the file."""
         ...
 
 
@@ -92,8 +92,11 @@ class Staging:
 
 
 class Collecting:
-    """The output of one job: of each path the first component's that has it. `done` is called once, with the reason if
-    not everything was found; what needs a cluster out of reach waits for it. Parameters of sweeps have left all."""
+    """The collection of one job's output: each path comes from the first component that has it.
+
+    `done` is called once, with the reason if not everything was found. Files on a cluster out of reach are waited for.
+    Each parameter of a sweep has all of its files.
+    """
 
     def __init__(
         self,

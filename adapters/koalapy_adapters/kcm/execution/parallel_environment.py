@@ -33,7 +33,7 @@ class ParallelEnvironments:
         return job._replace(parallel_environment=better) if better else job
 
     def refused(self, job: BatchJob) -> None:
-        """The batch system refused this one: those to come are as in the grid file."""
+        """Submit further jobs of this kind as the grid file has it: the batch system refused this one."""
         with self._lock:
             if _kind(job) in self._better:
                 self._better[_kind(job)] = None

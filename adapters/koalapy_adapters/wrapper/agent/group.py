@@ -65,7 +65,7 @@ class NodeAgents:
             )
 
     def broadcast(self, message: Json) -> None:
-        """To every agent that listens."""
+        """Send to every agent that listens."""
         for channel in self._channels:
             channel.commands.write(json_lines.line(message))
 
@@ -170,7 +170,7 @@ class _Channel:
         os.set_blocking(answers, False)
 
     def read(self) -> List[json_lines.Piece]:
-        """All that can be read now."""
+        """Read all that can be read now."""
         found: List[json_lines.Piece] = []
         while self._open:
             try:

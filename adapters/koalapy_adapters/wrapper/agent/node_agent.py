@@ -239,7 +239,7 @@ class Agent:
             self._selector.unregister(answers)
 
     def _stop(self, grace: int) -> None:
-        """SIGTERM to all that runs, SIGKILL after the grace; what never started is over at once."""
+        """Send SIGTERM to all that runs, and SIGKILL after the grace; what never started has ended at once."""
         if self._sweeping:
             return
         if grace > 0 and self._started:
@@ -410,5 +410,5 @@ class Agent:
 
 
 def _exit_status(status: int) -> int:
-    """128 + N for signal N."""
+    """Return the exit status of a shell: 128 + N for signal N."""
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

@@ -67,7 +67,7 @@ class Capture:
     def finish(self, status: int) -> Dict[str, str]:
         """The environment, once the shell has ended. Raises SetupError if there is none.
 
-        Its end counts, not that of its descriptors: an ssh-agent that a profile starts holds them open.
+        The shell's end counts, not that of its output: an ssh-agent that a profile starts holds it open.
         """
         self.readable()
         os.close(self.environment)

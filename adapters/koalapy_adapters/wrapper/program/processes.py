@@ -39,7 +39,7 @@ class OutputFiles:
         self.descriptors = [[self._open(local, kind) for kind in _KINDS] for local in range(processes)]
 
     def name(self, first_rank: int) -> None:
-        """Name them by ranks; the processes hold them open and do not mind."""
+        """Name the files of output by ranks. The processes have them open, and go on."""
         for local in range(len(self.descriptors)):
             for kind in _KINDS:
                 named = layout.output_file(self._attempt, first_rank + self._offset + local, kind)
@@ -64,7 +64,7 @@ class OutputFiles:
         return b"\n".join(lines[-_LAST_LINES:]).decode("utf-8", "replace").strip()
 
     def discard(self) -> None:
-        """Never released: leave no empty files behind."""
+        """Remove the empty files of a program that was never released."""
         for local in range(len(self.descriptors)):
             for kind in _KINDS:
                 _try(os.unlink, self._waiting_name(local, kind))

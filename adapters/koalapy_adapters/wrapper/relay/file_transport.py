@@ -41,7 +41,7 @@ class FileTransport(Transport):
         self._listener.connected(directory, PATIENCE)
 
     def write(self, message: Any) -> None:
-        """With what else waits for the look that is under way, or at once."""
+        """Write with what waits for the visit that is under way, or at once."""
         if self._open:
             self._waiting.append(message)
             self._look_at = self._clock()

@@ -69,7 +69,7 @@ class Handshake:
         self._tag, self._token, self._files = tag, token, files
 
     def open(self, now: int, secret: str, by_files: bool) -> Opening:
-        """With the KCM that wrote this secret to the relay's file."""
+        """Begin a handshake with the KCM that wrote this secret to the relay's file."""
         key = relay_key(secret, self._token.encode())
         hello = RelayHello(RELAY_PROTOCOL, self._tag, now, self._files.unpredictable(NONCE_BYTES))
         return Opening(key, hello, by_files)

@@ -48,7 +48,7 @@ class TcpTransport(SocketTransport):
             self.write(message)
 
     def secure(self, keys: Keys) -> None:
-        """Every frame from now on is sealed."""
+        """Seal every frame from now on."""
         self._channel.secure(keys.wrapper, keys.kcm)
 
     def write(self, message: Any) -> None:
