@@ -175,10 +175,10 @@ class LinkThreads(Generic[T]):
         probes = self._remembering is not None
 
         def connected(now: Instant) -> list[Command]:
-            if self._machine.state is State.DIALING:
-                self._session = session
-            else:
+            if self._machine.state.has_session:
                 self._offers[id(conversation)] = session  # to be declined
+            else:
+                self._session = session  # to be closed if the link was closed meanwhile
             return self._machine.connected(now, conversation, probes, attended)
 
         self._serve(session, conversation, connected)
