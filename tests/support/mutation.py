@@ -32,7 +32,7 @@ from mutants import Mutant, mutants_of
 
 _TREE = Path(__file__).resolve().parents[2]
 _PACKAGES = ("attempts", "coallocation", "scheduler", "broker", "scavenging", "pilots", "sites", "core", "policies")
-_ROOMS = "attempts broker coallocation core driver engine model policies scavenging scheduler sites views"
+_ROOMS = "attempts broker coallocation core driver engine model pilots policies scavenging scheduler sites views"
 _TESTS = [f"tests/unit/{room}" for room in _ROOMS.split()]
 _SET_ASIDE = _TREE / "tests/equivalent_mutants.yaml"
 _MEMORY = 6 << 30  # bytes of a child: a mutant may fill a list for ever

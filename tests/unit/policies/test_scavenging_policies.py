@@ -33,6 +33,7 @@ def cluster_nodes(
 
 def test_without_rules_all_idle_nodes_may_be_held() -> None:
     assert cluster_rules(cluster_nodes(idle=4, held=3)) == 7
+    assert any_idle(cluster_nodes(idle=4, held=3)) == 7
 
 
 def test_too_small_an_idle_share_stops_growth() -> None:

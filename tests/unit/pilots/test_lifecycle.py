@@ -250,10 +250,12 @@ def test_kept_ones_are_opened_for_waiting_jobs_and_end_when_they_are_idle() -> N
     assert list(play.pilot_records) == [opened.id]  # one in a batch queue at a time
 
 
-def test_the_least_of_the_kept_ones_stay() -> None:
+@pytest.mark.parametrize("automatic", [False, True], ids=["a person's", "koalapy's own"])
+def test_the_least_of_the_kept_ones_stay(automatic: bool) -> None:
     terms = PilotOptions(idle=IDLE, shared=True, automatic=True)
     rule = PilotRule(least=1, most=2, waiting=MINUTE, request=pilot_request(component(4), terms))
-    held = Held(Play(alike(pilots=(("alpha", rule),))), shared=True)  # the second one: the first is kept
+    play = Play(alike(pilots=(("alpha", rule),)))
+    held = Held(play, shared=True, automatic=automatic)  # the second one: the first is kept
     (kept, other) = sorted(held.play.pilot_records)
     for number in (kept, other):
         held.play.run(number)
@@ -263,7 +265,8 @@ def test_the_least_of_the_kept_ones_stay() -> None:
     held.play.measure()
     held.play.apply(after=Duration(3 * IDLE))
     states = [held.play.pilot_records[number].state for number in (kept, other)]
-    assert states == [PilotState.BOUND, PilotState.CLOSING]
+    assert sorted(states) == [PilotState.BOUND, PilotState.CLOSING]
+    assert automatic or states[0] is PilotState.BOUND
 
 
 def test_a_pilot_whose_record_is_missing_is_known_by_its_job() -> None:
@@ -435,3 +438,34 @@ def test_a_job_that_only_names_it_keeps_no_pilot_if_it_cannot_run_there(why: str
         held.play.obey()
     since = held.record.idle_since or held.record.unusable_since
     assert since is not None or held.state is PilotState.CLOSING
+
+
+def drains(held: Held) -> bool:
+    return held.play.engine.core.information.clusters["pilot~1"].settings.draining
+
+
+def test_nothing_is_placed_on_it_from_the_commit_that_ends_it() -> None:
+    held = Held()
+    held.join()
+    assert not drains(held)
+    held.play.apply(after=IDLE)
+    assert held.state is PilotState.CLOSING
+    assert drains(held)
+
+
+def test_one_that_is_cancelled_before_it_runs_is_closing_at_once() -> None:
+    held = Held()
+    assert held.job.state is JobState.CLAIMING
+    held.play.apply(CancelRequested(held.pilot))
+    assert (held.job.state, held.state) == (JobState.STOPPING, PilotState.CLOSING)
+
+
+def test_one_that_was_out_of_reach_and_is_used_again_has_all_of_its_time_afterwards() -> None:
+    held = Held()
+    held.join()
+    held.play.lose("pilot~1")
+    held.play.apply()
+    held.play.reach("pilot~1")
+    job = held.play.submit(component(2, "pilot~1"))
+    held.play.run(job)
+    assert (held.record.idle_since, held.record.unusable_since) == (None, None)
