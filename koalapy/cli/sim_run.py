@@ -22,6 +22,10 @@ Loads = Annotated[str | None, typer.Option("--loads", metavar="P,P…", help="Lo
 Sets = Annotated[int | None, typer.Option("--sets", min=1, max=1000, help="Number of job sets, instead of its own.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed of all random numbers.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Run only the first N jobs of each set, as a trial.")]
+Logs = Annotated[
+    list[Path] | None,
+    typer.Option("--log", metavar="FILE", help="A log of other users' jobs, for busy; repeat it."),
+]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory for table and figure.")]
 Workers = Annotated[
     int | None, typer.Option("--workers", min=1, help="Number of processes. Default: one for each processor.")
@@ -34,6 +38,7 @@ def run_experiment(
     sets: Sets = None,
     seed: Seed = 1,
     jobs: Jobs = None,
+    log: Logs = None,
     out: Out = Path("results"),
     workers: Workers = None,
     as_json: Json = False,
@@ -46,7 +51,8 @@ def run_experiment(
         from koalapy.experiments.plan import Options, outcomes
 
         chosen = experiment(name)
-        plan = chosen.plan(Options(seed=seed, sets=sets, loads=_percentages(loads), jobs=jobs))
+        options = Options(seed=seed, sets=sets, loads=_percentages(loads), jobs=jobs, logs=tuple(log or ()))
+        plan = chosen.plan(options)
         check(out)
         found: list[Any] = []
         with interruptible():

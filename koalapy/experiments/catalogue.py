@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from koalapy.experiments.dcs import batch
 from koalapy.experiments.interop import catalogue as files
-from koalapy.experiments.plan import Experiment, Options, Plan
+from koalapy.experiments.plan import Experiment, Options, Plan, Row
 from koalapy.experiments.sweeps import fairness
 from koalapy.experiments.sweeps.makespan import CS_MAKESPAN
 from koalapy.model.errors import RequestError
@@ -23,6 +23,7 @@ class DcsBatch:
     def plan(self, options: Options) -> Plan[batch.BatchOutcome]:
         from koalapy.experiments.dcs.outcome import figure, table  # imports matplotlib
 
+        options.refuse_logs(self.name)
         chosen, rows = batch.tasks(options), batch.rows_of
         return Plan(
             tasks=chosen, rows=rows, figure=lambda outcomes: figure(chosen, outcomes), table=table, unit="batches"
@@ -46,8 +47,30 @@ class Fairness:
         )
 
 
-DCS_BATCH, CS_FAIRNESS = DcsBatch(), Fairness()
-_CODE: tuple[Experiment, ...] = (CS_FAIRNESS, CS_MAKESPAN, DCS_BATCH)
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Jobs beside those of each log at every load, several times each, in all ways to wait."""
+
+    name: str = "busy"
+    about: str = "Jobs of one to three components on clusters that others fill: waiting for processors, or in queues."
+
+    def plan(self, options: Options) -> Plan[Row]:
+        from koalapy.experiments.busy import tasks  # imports numpy
+        from koalapy.experiments.busy.outcome import figure, summary, table  # imports matplotlib
+
+        return Plan(
+            tasks=tasks.tasks(options),
+            rows=list,
+            figure=figure,
+            table=table,
+            unit="runs",
+            more=lambda rows: {"summary": summary(rows)},
+            notes=lambda _: tasks.notes(options.logs),
+        )
+
+
+BUSY, DCS_BATCH, CS_FAIRNESS = Busy(), DcsBatch(), Fairness()
+_CODE: tuple[Experiment, ...] = (BUSY, CS_FAIRNESS, CS_MAKESPAN, DCS_BATCH)
 
 
 def experiments() -> list[Experiment]:

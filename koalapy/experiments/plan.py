@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from koalapy.experiments.workers import spread
@@ -32,15 +33,25 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of the command line; None: the experiment's own value. `loads` are in percent, `jobs` per set."""
+    """The options of the command line; None: the experiment's own value. `loads` are in percent, `jobs` per set.
+
+    `logs`: files with the jobs of other users, for an experiment that needs them.
+    """
 
     seed: int = 1
     sets: int | None = None
     loads: Sequence[int] | None = None
     jobs: int | None = None
+    logs: Sequence[Path] = ()
+
+    def refuse_logs(self, experiment: str) -> None:
+        """Refuse `logs` for an experiment that needs none. Raises RequestError."""
+        if self.logs:
+            raise RequestError("no_such_option", f"{experiment} does not know --log.", "Leave it out.")
 
     def refuse_loads_and_jobs(self, experiment: str) -> None:
-        """Refuse `loads` and `jobs` for an experiment with workloads of its own. Raises RequestError."""
+        """Refuse `loads`, `jobs` and `logs` for an experiment with workloads of its own. Raises RequestError."""
+        self.refuse_logs(experiment)
         if self.loads is not None or self.jobs is not None:
             message = f"{experiment} has the paper's own workloads, and knows neither --loads nor --jobs."
             raise RequestError("no_such_option", message, "Leave them out.")

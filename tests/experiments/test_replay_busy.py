@@ -185,7 +185,10 @@ class Played:
             **{"queue_after": MINUTE} | changes,
         )
         beside = Background(
-            jobs={name: iter(each) for name, each in others.items()}, begin=begin, patience=Duration(30 * DAY)
+            jobs={name: iter(each) for name, each in others.items()},
+            begin=begin,
+            counted_until=Instant(BEGINNING + max(each.submitted for each in jobs)),
+            patience=Duration(30 * DAY),
         )
         self.world = Replay(settings, Policies(worst_fit, fpfs), self.record.sizes, jobs, self._ended, beside)
         for _ in self.world.run():

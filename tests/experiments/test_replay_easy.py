@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koalapy.experiments.replay.easy import EasyQueue, QueuedJob, Reservation
+from koalapy.experiments.replay.easy import DEPTH, EasyQueue, QueuedJob, Reservation
 from koalapy.model.units import Duration, Instant
 
 SIZE = 10
@@ -229,3 +229,9 @@ def test_backfilling_shortens_the_waits_of_many_jobs() -> None:
         waits.append(in_order - job.submitted)
     started = play(jobs).starts
     assert sum((at or 0) - job.submitted for at, job in zip(started, jobs, strict=True)) < 0.8 * sum(waits)
+
+
+def test_jobs_far_behind_in_the_queue_are_not_examined() -> None:
+    first = [sample(0, 6, 1000), *[sample(1, 8, 5) for _ in range(DEPTH - 1)]]
+    jobs = [*first, sample(2, 2, 10), sample(2, 2, 10), sample(3, 2, 10)]
+    assert play(jobs).starts[DEPTH:] == [2, 12, 22]

@@ -87,6 +87,7 @@ class Evaluation:
             table,
         )
 
+        options.refuse_logs(self.name)
         loads = list(options.loads) if options.loads is not None else None
         experiment = with_loads(self.file, loads, options.sets)
         chosen = system(experiment.system)

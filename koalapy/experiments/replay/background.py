@@ -37,11 +37,13 @@ class BackgroundRules:
 class Background:
     """The local jobs of each cluster, by name: endless, in order of submission, from `begin` on.
 
-    `patience`: how long after the trace's last submission the replay goes on for jobs that have not ended.
+    `counted_until`: the last submission of a local job whose wait counts; the first is at the replay's beginning.
+    `patience`: how long after that the replay goes on for jobs that have not ended.
     """
 
     jobs: Mapping[str, Iterator[LocalJob]]
     begin: Instant
+    counted_until: Instant
     patience: Duration
 
 
@@ -79,7 +81,7 @@ def work_beyond(jobs: Sequence[LoggedJob], size: int) -> float:
 
 
 def background(rules: BackgroundRules, sizes: Mapping[str, int], length: Duration) -> Background:
-    """Draw the local jobs for a replay whose last job is submitted `length` after its beginning.
+    """Draw the local jobs for a replay that submits jobs, and counts local ones, for `length` from its beginning on.
 
     They begin a tenth of that time earlier, at least a day, so that the clusters are busy. Raises RequestError if the
     log is wrong, or has no job for a cluster.
@@ -96,7 +98,8 @@ def background(rules: BackgroundRules, sizes: Mapping[str, int], length: Duratio
         first = Random(f"{rules.seed} {name}").randrange(len(fitting))
         stretch = 1.0 if rules.load is None else _stretch(fitting, first, rules.load * size * span, span)
         drawn[name] = _local_jobs(fitting, first, begin, stretch)
-    return Background(jobs=drawn, begin=begin, patience=Duration(2 * length + 30 * DAY))
+    last = Instant(BEGINNING + length)
+    return Background(jobs=drawn, begin=begin, counted_until=last, patience=Duration(2 * length + 30 * DAY))
 
 
 def _stretch(jobs: Sequence[LoggedJob], first: int, work: float, span: Duration) -> float:

@@ -3,15 +3,18 @@
 Jobs start first come, first served. The first one that does not fit has a reservation: the instant at which enough
 processors are free if every running job lasts for its whole walltime. A later job may start before it if that does not
 delay the reservation: it ends by then, or takes processors that the first one does not need (D. Lifka, "The ANL/IBM SP
-scheduling system", JSSPP 1995).
+scheduling system", JSSPP 1995). Only the first `DEPTH` waiting jobs are examined, as by Slurm (`bf_max_job_test`).
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from koalapy.model.units import Duration, Instant
+
+DEPTH = 500
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -73,7 +76,7 @@ class EasyQueue(Generic[Queued]):
     def remove(self, job: Queued) -> None:
         """Remove a job that runs or waits."""
         if job.ends_by is None:
-            self._all = self._all or job is next(iter(self._waiting))
+            self._all = self._all or job is next(iter(self._waiting)) or len(self._waiting) > DEPTH
             del self._waiting[job]
             return
         place = bisect_left(self._running, job.ends_by, key=_ends_by)
@@ -90,10 +93,11 @@ class EasyQueue(Generic[Queued]):
         """
         started: list[Queued] = []
         candidates = [job for job in self._added if job in self._waiting]
+        candidates = candidates[: max(0, DEPTH - len(self._waiting) + len(candidates))]
         if self._all:
             self._start_first_ones(now, started)
             self._reserved = self._reservation(now)
-            candidates = list(self._waiting)[1:]
+            candidates = list(islice(self._waiting, 1, DEPTH)) if self.idle else []
         self._added, self._all = [], False
         for job in candidates:
             if not self.idle:

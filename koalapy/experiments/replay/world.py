@@ -41,8 +41,7 @@ class Replay:
 
     `sizes`: every cluster's processors. `ended` is called once for each job: at its end, or if it will never start.
     `calls` counts those of the engine's `handle`, `happened` the events in them. `local_waits`: the waits of the local
-    jobs that were submitted from the trace's first submission to its last, in microseconds; `local_waiting`: how many
-    of them wait.
+    jobs that count, in microseconds; `local_waiting`: how many of them wait.
     """
 
     def __init__(
@@ -128,10 +127,10 @@ class Replay:
 
     def _has_ended(self, background: Background) -> bool:
         """Return whether all jobs have ended, and the local ones whose waits count have started, or time is up."""
-        if self._coming is not None:
+        now, last = self._agenda.now, background.counted_until
+        if self._coming is not None or now <= last:
             return False
-        waits = self._jobs or self.local_waiting
-        return not waits or self._agenda.now > self._coming_at + background.patience
+        return not (self._jobs or self.local_waiting) or now > last + background.patience
 
     def _expect(self, cluster: ReplayCluster, jobs: Iterator[LocalJob]) -> None:
         """Let the next local job come."""
@@ -146,8 +145,8 @@ class Replay:
         self._agenda.at(job.submitted, submit)
 
     def _counts(self, job: LocalJob) -> bool:
-        """Return whether the job's wait counts: `_coming_at` is the trace's last submission after the end of it."""
-        return job.submitted >= BEGINNING and (self._coming is not None or job.submitted <= self._coming_at)
+        """Return whether the job's wait counts."""
+        return self._background is not None and BEGINNING <= job.submitted <= self._background.counted_until
 
     def _start_local(self, cluster: ReplayCluster, job: LocalJob) -> None:
         if self._counts(job):
