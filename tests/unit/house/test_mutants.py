@@ -9,7 +9,8 @@ from textwrap import dedent
 import pytest
 from programs import leave_out
 
-_SUPPORT = Path(__file__).parents[2] / "support"
+_ROOT = Path(__file__).parents[3]
+_SUPPORT = _ROOT / "tests" / "support"
 _RUN = """
 import json, sys
 from pathlib import Path
@@ -88,11 +89,15 @@ _ASIDE = """
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def mutmut() -> None:
     try:
         import mutmut  # noqa: F401
     except ImportError:
         leave_out("mutmut is not installed here (./setup --dev)")
+
+
+@pytest.fixture
+def tree(tmp_path: Path, mutmut: None) -> Path:
     for file, text in (("room/__init__.py", ""), ("room/jobs.py", _ROOM), ("tests/test_room.py", _TESTS)):
         path = tmp_path / file
         path.parent.mkdir(exist_ok=True)
@@ -129,3 +134,18 @@ def test_tests_that_fail_by_themselves_judge_nothing(tree: Path) -> None:
     with (tree / "tests/test_room.py").open("a") as tests:
         tests.write("\n\ndef test_wrong():\n    assert drained([]) == 1\n")
     assert _judge(tree) == (2, {})
+
+
+def test_each_mutant_that_is_listed_as_equivalent_is_one_of_the_present_code(
+    mutmut: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mutants import mutants_of
+    from mutation import equivalent_mutants
+
+    monkeypatch.chdir(_ROOT)
+    unknown = set(equivalent_mutants(_ROOT / "tests" / "equivalent_mutants.yaml"))
+    for file in sorted({file for file, *_ in unknown}):
+        for make in mutants_of(_ROOT / file):
+            mutant = make()
+            unknown.discard((file, mutant.function, *mutant.difference()))
+    assert unknown == set()
