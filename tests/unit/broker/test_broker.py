@@ -1,4 +1,4 @@
-"""What the broker does with a policy's answer: a wrong one is refused in a sentence, and places nothing."""
+"""The broker refuses a wrong answer of a policy, with a sentence, and places nothing then."""
 
 from collections.abc import Sequence
 from typing import Any
