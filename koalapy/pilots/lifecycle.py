@@ -141,7 +141,7 @@ def _follow_use(core: Core, now: Instant, pilot: Pilot, known: Known, spare: Cou
     pilot = core.pilots.put(_since(replace(pilot, state=drained), now, known.trouble))
     why, at = _why_ended(pilot, now, known.trouble)
     if not why:
-        core.pilots.look_at = min(filter(None, (core.pilots.look_at, at)), default=None)
+        core.pilots.look_at = min(filter(None, (core.pilots.look_at, at)))
         return
     if pilot.options.automatic and pilot.state is PilotState.BOUND and pilot.idle_since is not None:
         spare[pilot.host_cluster] -= 1

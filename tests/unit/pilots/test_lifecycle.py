@@ -103,13 +103,14 @@ def test_it_joins_when_its_program_runs_and_leaves_after_its_batch_job() -> None
     assert held.play.engine.core.pilots.records == {}
 
 
-def test_one_that_never_ran_is_over_at_once_and_joins_nothing() -> None:
+@pytest.mark.parametrize("close", [True, False], ids=["closed", "its job is cancelled"])
+def test_one_that_never_ran_is_over_at_once_and_joins_nothing(close: bool) -> None:
     play = Play()
     play.down.add("alpha")
     play.lose("alpha")
     held = Held(play)
     assert (held.job.state, held.state) == (JobState.WAITING, PilotState.BINDING)
-    held.play.apply(PilotCloseRequested(pilot=held.pilot))
+    held.play.apply(PilotCloseRequested(pilot=held.pilot) if close else CancelRequested(held.pilot))
     assert (held.job.state, held.state, held.hints) == (JobState.CANCELLED, PilotState.ENDED, [])
 
 
