@@ -14,6 +14,7 @@ import os
 import pickle
 import random
 import resource
+import select
 import signal
 import sys
 import tempfile
@@ -36,7 +37,7 @@ _ROOMS = "attempts broker coallocation core driver engine model pilots policies 
 _TESTS = [f"tests/unit/{room}" for room in _ROOMS.split()]
 _SET_ASIDE = _TREE / "tests/equivalent_mutants.yaml"
 _MEMORY = 6 << 30  # bytes of a child: a mutant may fill a list for ever
-_PATIENCE = 3, 5  # a child has 3 seconds of processor time, and 5 times what its tests took without a mutant
+_PATIENCE = 3, 2  # a child has 3 seconds of processor time, and twice what its tests took with coverage
 _KILLED, _SURVIVED, _UNCHANGED, _TOO_LONG, _ASIDE = "killed", "survived", "unchanged", "too long", "set aside"
 
 
@@ -198,11 +199,17 @@ class Judge:
                     running.append((mutant, len(tests), child))
             if not running:
                 return
-            mutant, count, child = running.pop(0)
+            mutant, count, child = running.pop(_first_ended([child for _, _, child in running]))
             verdict, why = child.result() or (_KILLED, _TOO_LONG)
             if verdict != _UNCHANGED:
                 judged += 1
                 yield Judged(mutant, verdict, count, why)
+
+
+def _first_ended(children: Sequence["_Child"]) -> int:
+    """Wait for one of the children to end. Returns its place among them."""
+    ended, _, _ = select.select([child.pidfd for child in children], [], [])
+    return next(place for place, child in enumerate(children) if child.pidfd in ended)
 
 
 def _speed_of_files(session: pytest.Session, covered: Covered) -> dict[int, tuple[float, str]]:
@@ -292,6 +299,7 @@ class _Child:
         self._pid = os.fork()
         if self._pid == 0:
             self._be(function, limit)
+        self.pidfd = os.pidfd_open(self._pid)  # readable once it has ended
 
     def _be(self, function: Callable[[], Any], limit: float | None) -> None:
         try:
@@ -314,6 +322,7 @@ class _Child:
             self._pid, signal.SIGKILL
         )  # what it started ends too; the group is its own, since it is not reaped yet
         os.waitpid(self._pid, 0)
+        os.close(self.pidfd)
         self._answer.seek(0)
         written = self._answer.read()
         self._answer.close()
