@@ -373,7 +373,7 @@ class Engine:
 
         None if no time-out runs.
         """
-        moments = [barrier.deadline(job, self.core.settings), hold.held_until(job)]
+        moments = [barrier.deadline(job, self.core.settings), hold.held_until(job, self.core.settings)]
         return min([each for each in moments if each is not None], default=None)
 
     def job(self, job: JobId) -> Job | None:

@@ -19,7 +19,18 @@ def may_queue_from(job: Job, settings: Settings) -> Instant | None:
     """
     if job.request.when_busy is not WhenBusy.QUEUE or job.waiting_since is None:
         return None
+    if len(job.request.components) > 1 and (left := left_to_hold(job, settings)) is not None and left <= 0:
+        return None
     return job.waiting_since if job.request.pilot is not None else Instant(job.waiting_since + settings.queue_after)
+
+
+def left_to_hold(job: Job, settings: Settings) -> int | None:
+    """Return the processor-microseconds that the job's components may still wait at barriers; None without a bound.
+
+    Those that wait there now have not been subtracted. If nothing is left, the job enters no batch queues any more.
+    """
+    limit = settings.held_limit if job.request.held_limit is None else job.request.held_limit
+    return None if limit is None else limit - job.held_processor_us
 
 
 def excluded_clusters(now: Instant, job: Job) -> frozenset[str]:

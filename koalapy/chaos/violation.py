@@ -27,7 +27,7 @@ class Promise(StrEnum):
     NETWORK = "components that communicate share one network"
     CLAIM = "no job holds a claim past its time"
     EXPIRES = "no job waits for its first start past the time that its user allows"
-    HELD = "only components that have started are given back while others wait in queues, and that is not counted"
+    HELD = "components held for those in queues keep to their bound, and only they are given back, uncounted"
     BACKLOG = "no more batch jobs of koalapy wait in a queue than its backlog allows"
     LIMITS = "sweeps keep within the limits of each cluster"
     FITS = "no job that fits waits"

@@ -169,6 +169,7 @@ def show_request(request: "JobRequest", pilot: bool = False) -> None:
         "retry_on",
         "communication",
         "on_error",
+        "expires",
         "stage_in",
         "stage_out",
         "order",
@@ -177,6 +178,8 @@ def show_request(request: "JobRequest", pilot: bool = False) -> None:
     ):
         if name in job:
             out.print(f"{name.replace('_', ' '):24}{_words(job[name])}")
+    for name, value in job.get("barrier", {}).items():
+        out.print(f"{'barrier ' + name.replace('_', ' '):24}{_words(value)}")
     for each in request["parameters"]:
         values = ":".join(each["loop"] or ()) or each["file"] or ", ".join(each["values"])
         out.print(f"{'parameter ' + ', '.join(each['names']):24}{_shortened(values)}")

@@ -4,6 +4,9 @@ Such a component may start hours before the last one, so the barrier's time-out 
 It waits for `barrier.wait`. Then only what is held is given back, and nothing is counted: the components in queues keep
 their places, and what was given back is queued again after a pause, twice as long each time. KOALA claims processors
 for a component step by step, too (DCS, section 3.3); its users cannot enter the local queues.
+
+The processor time that components wait at barriers may have a bound for the whole job. When it is used up, the job
+leaves the queues, uncounted: it could hold nothing of what it gets there. From then on it waits for idle processors.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from koalapy.attempts.cancel import cancel, detach
 from koalapy.attempts.directories import remove_directory
 from koalapy.attempts.submission import submit
-from koalapy.coallocation.stop import account_barrier_time, stop_job
+from koalapy.broker.wait_deadlines import left_to_hold
+from koalapy.coallocation.stop import account_barrier_time, barrier_time, stop_job
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
@@ -20,12 +24,19 @@ from koalapy.model.history import HistoryKind
 from koalapy.model.identity import MAX_ATTEMPTS, AttemptId
 from koalapy.model.job import GivenBack, Job
 from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.settings import Settings
 from koalapy.model.states import AttemptState, Ending
 from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 
 FIRST_PAUSE, LONGEST_PAUSE = Duration(15 * MINUTE), Duration(2 * HOUR)
 _CLUSTER_LEFT = Reason(
     "no_such_cluster", "cluster", "A cluster of its components is not in the grid any more.", "It is placed again."
+)
+_USED_UP = Reason(
+    "hold_used_up",
+    "request",
+    "Its components have waited at barriers for all the processor time that they may.",
+    "It waits for idle processors now, and enters no queue; `barrier.processor_hours` sets this bound.",
 )
 
 
@@ -54,29 +65,40 @@ def is_awaited(job: Job) -> bool:
     return any(each.allocated_at is None or each.state.ended for each in needed)
 
 
-def held_until(job: Job) -> Instant | None:
-    """Return when the held components are given back; None while none is held, or none is awaited."""
+def held_until(job: Job, settings: Settings) -> Instant | None:
+    """Return when the held components are given back; None while none is held, or none is awaited.
+
+    That is at the end of their wait, or when they have used up the processor time that the job may hold.
+    """
     if job.barrier_wait is None:
         return None
-    came = [each.at_barrier_at for each in _held(job) if each.at_barrier_at is not None]
-    return Instant(min(came) + job.barrier_wait) if came and is_awaited(job) else None
+    held = [(each.processors, each.at_barrier_at) for each in _held(job) if each.at_barrier_at is not None]
+    if not held or not is_awaited(job):
+        return None
+    ends = min([came for _, came in held]) + job.barrier_wait
+    if (left := left_to_hold(job, settings)) is not None:
+        total = left + sum([processors * came for processors, came in held])
+        ends = min(ends, -(-total // sum([processors for processors, _ in held])))
+    return Instant(ends)
 
 
-def next_moment(job: Job) -> Instant | None:
+def next_moment(job: Job, settings: Settings) -> Instant | None:
     """Return when components are given back or queued again, whichever comes first; None if nothing is due."""
     moments = []
     for each in job.given_back:
         attempt = job.attempt(each.component)
         if attempt is not None and attempt.state.ended and attempt.let_go:
             moments.append(each.again_at)
-    if (until := held_until(job)) is not None:
+    if (until := held_until(job, settings)) is not None:
         moments.append(until)
     return min(moments, default=None)
 
 
 def step(core: Core, now: Instant, job: Job) -> None:
     """Give back what has been held for too long, and queue again what was given back long enough ago."""
-    if (until := held_until(job)) is not None and now >= until:
+    if (until := held_until(job, core.settings)) is not None and now >= until:
+        if (left := left_to_hold(job, core.settings)) is not None and barrier_time(job, now) >= left:
+            return stop_job(core, now, job, Outcome.GIVE_BACK, _USED_UP)
         give_back(core, now, job, _held(job))
     holds = bool(_held(job))
     for each in job.given_back:

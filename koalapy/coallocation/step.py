@@ -135,7 +135,7 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
             ends = [*ends, due]
         return min([moment for moment in ends if moment > now]) if ends and max(ends) > now else None
     earliest = barrier.deadline(job, core.settings) if state.claiming else None
-    if job.barrier_wait is not None and state.claiming and (moment := hold.next_moment(job)) is not None:
+    if job.barrier_wait is not None and state.claiming and (moment := hold.next_moment(job, core.settings)) is not None:
         earliest = moment if earliest is None else min(earliest, moment)
     if expires is not None:
         earliest = expires if earliest is None else min(earliest, expires)

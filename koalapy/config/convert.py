@@ -41,6 +41,7 @@ def engine_settings(grid: GridFile) -> Settings:
         claim_timeout=grid.claim.timeout,
         barrier_timeout=grid.barrier.timeout,
         barrier_wait=grid.barrier.wait,
+        held_limit=grid.barrier.processor_hours,
         max_submission_failures=grid.retries.submission,
         max_completion_failures=grid.retries.completion,
         max_revocations=grid.retries.revoked,

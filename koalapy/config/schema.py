@@ -42,6 +42,7 @@ from koalapy.model.textfile.fields import (
     Flag,
     Number,
     Positive,
+    ProcessorHours,
     Section,
     Size,
     Span,
@@ -227,6 +228,9 @@ class Barrier(Section):
     wait: Span = Field(
         default=settings.BARRIER_WAIT,
         description="how long components that came through queues wait there for those in queues; 0s: as `timeout`",
+    )
+    processor_hours: ProcessorHours | None = Field(
+        default=None, description="how much processor time those of one job may wait there in all; by default any"
     )
 
 

@@ -195,6 +195,7 @@ def job_request(job: JobKeys, name: str, directory: str) -> Request:
         relax_after=job.relax_after,
         expires=job.expires,
         barrier_wait=None if job.barrier is None else job.barrier.wait,
+        held_limit=None if job.barrier is None else job.barrier.processor_hours,
         notify=None if job.notify is None else notify_of(job.notify),
         interactive=job.interactive,
         site=job.site,

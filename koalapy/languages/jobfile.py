@@ -27,7 +27,6 @@ from koalapy.languages.paths import (
     twice,
     unknown_in,
 )
-from koalapy.model import settings
 from koalapy.model.identity import FIRST_LAUNCHER, MAX_COMPONENTS
 from koalapy.model.labels import KEY, LONGEST_KEY, LONGEST_VALUE, MOST_LABELS, InvalidLabel, check_key, check_value
 from koalapy.model.lease import MOST_LINKS, is_temporary
@@ -53,6 +52,7 @@ from koalapy.model.textfile.fields import (
     Line,
     Number,
     Positive,
+    ProcessorHours,
     Section,
     Size,
     Span,
@@ -423,9 +423,12 @@ Attachable = Annotated[
 class JobBarrier(Section):
     """How long components wait for each other."""
 
-    wait: Span = Field(
-        default=settings.BARRIER_WAIT,
+    wait: Span | None = Field(
+        default=None,
         description="how long a component that came through a queue waits at its barrier for those in queues",
+    )
+    processor_hours: ProcessorHours | None = Field(
+        default=None, description="how much processor time such components may wait there in all"
     )
 
 

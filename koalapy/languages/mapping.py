@@ -5,7 +5,7 @@ from typing import Any
 from koalapy.model.request import FOREVER, ComponentRequest, FlowJob, Request
 from koalapy.model.textfile.notify import notify_mapping
 from koalapy.model.textfile.words import valid_text
-from koalapy.model.units import format_duration
+from koalapy.model.units import HOUR, format_duration
 
 _DEFAULTS = ComponentRequest(processors=0, executable="")
 
@@ -28,7 +28,7 @@ def job_mapping(found: Request) -> dict[str, Any]:
         "order": found.order or None,
         "after": list(found.after),
         "relax_after": None if found.relax_after is None else format_duration(found.relax_after),
-        "barrier": None if found.barrier_wait is None else {"wait": format_duration(found.barrier_wait)},
+        "barrier": _barrier_mapping(found),
         "expires": None if found.expires is None else format_duration(found.expires),
         "on_error": "n" if found.retrials == FOREVER else found.retrials,
         "keep_output": None if found.keep_output is None else str(found.keep_output),
@@ -44,6 +44,11 @@ def job_mapping(found: Request) -> dict[str, Any]:
         mapping["jobs"] = [_flow_job_mapping(found, each) for each in found.jobs]
     plain = {name: _plain(value) for name, value in mapping.items() if value not in (None, [], {})}
     return plain | {"notify": []} if found.notify == () else plain  # nobody, whatever the grid file has
+
+
+def _barrier_mapping(found: Request) -> dict[str, Any]:
+    wait = {} if found.barrier_wait is None else {"wait": format_duration(found.barrier_wait)}
+    return wait if found.held_limit is None else {**wait, "processor_hours": found.held_limit / HOUR}
 
 
 def _flow_job_mapping(flow: Request, job: FlowJob) -> dict[str, Any]:

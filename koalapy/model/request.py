@@ -201,6 +201,7 @@ class Request:
     person may attach. `site`: the neighbour that runs the job, or the flow of its `jobs`; None for this site.
     `dttl`: over how many links neighbouring sites are asked for processors for it; None for the grid file's.
     `barrier_wait`: how long components that came through queues wait at their barriers, None for the grid file's time.
+    `held_limit`: the processor-microseconds that they may wait there in all, None for the grid file's.
     `expires`: how long after its submission it fails if it was never released; None: it waits for ever.
     """
 
@@ -230,6 +231,7 @@ class Request:
     site: str | None = None
     dttl: int | None = None
     barrier_wait: Duration | None = None
+    held_limit: int | None = None
     expires: Duration | None = None
 
     @property

@@ -90,8 +90,9 @@ class Settings:
 
     `claim_timeout` counts from the claim until the last batch job has started, `barrier_timeout` from the first
     component at its barrier until release. `barrier_wait`: how long components that came through queues wait there for
-    those in queues; 0 if `barrier_timeout` applies to them, too. A job is resubmitted while its failures do not exceed
-    their maximum.
+    those in queues; 0 if `barrier_timeout` applies to them, too. `held_limit`: the processor-microseconds that those of
+    one job may wait there in all; None for no bound. A job is resubmitted while its failures do not exceed their
+    maximum.
     `grace`: the time that a program has between SIGTERM and SIGKILL. `lend`, `borrow`: what is lent to neighbouring
     sites, and when they are asked; None: nothing, and never. `run`: the terms on which jobs of neighbouring sites are
     run; None: none are. `delegation`: how requests go from site to site. `pilots`: by cluster, those that koalapy opens
@@ -106,6 +107,7 @@ class Settings:
     claim_timeout: Duration = CLAIM_TIMEOUT
     barrier_timeout: Duration = BARRIER_TIMEOUT
     barrier_wait: Duration = BARRIER_WAIT
+    held_limit: int | None = None
     max_submission_failures: int = DEFAULT_MAX_FAILURES
     max_completion_failures: int = DEFAULT_MAX_FAILURES
     max_revocations: int = DEFAULT_MAX_REVOCATIONS

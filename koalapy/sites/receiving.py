@@ -69,7 +69,9 @@ def _limited(request: Request, priority: int) -> Request:
     Nobody here is notified, it waits no longer at a barrier than a job of this site, and it goes before none of them.
     """
     jobs = tuple([replace(each, request=_limited(each.request, priority)) for each in request.jobs])
-    return replace(request, jobs=jobs, notify=(), barrier_wait=None, priority=max(request.priority, priority))
+    return replace(
+        request, jobs=jobs, notify=(), barrier_wait=None, held_limit=None, priority=max(request.priority, priority)
+    )
 
 
 def on_changed(core: Core, now: Instant, event: ChangeSentJob) -> None:

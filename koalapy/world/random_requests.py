@@ -44,6 +44,7 @@ class Habits:
     matching: float = 0  # nor this, in the same way: requirements, ranks, and groups of clusters
     urgent: float = 0  # nor this, in the same way: priority 0
     expires: float = 0  # nor this, in the same way: jobs that do not wait for ever
+    held_limit: float = 0  # nor this, in the same way: jobs that may hold little at their barriers
     queue: float = 0  # nor this, in the same way: jobs that enter the queues of busy clusters
     ranges: float = 0  # nor this, in the same way: components that allow fewer processors than they want
 
@@ -70,6 +71,8 @@ def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = 
         request = replace(request, when_busy=WhenBusy.QUEUE)
     if habits.expires and rng.random() < habits.expires:
         request = replace(request, expires=Duration(rng.choice((30, 120, 600)) * SECOND))
+    if habits.held_limit and rng.random() < habits.held_limit:
+        request = replace(request, held_limit=rng.choice((1, 40, 400)) * SECOND)
     if habits.matching and rng.random() < habits.matching:
         request = _matching(rng, request, sizes)
     return with_ranges(rng, request) if habits.ranges and rng.random() < habits.ranges else request

@@ -34,7 +34,7 @@ from koalapy_adapters.wrapper.relay import contact
 
 from koalapy import chaos, engine
 from koalapy.attempts import cancel as attempts_cancel
-from koalapy.broker import broker, groups
+from koalapy.broker import broker, groups, wait_deadlines
 from koalapy.broker.availability import Availability
 from koalapy.chaos.fault_schedule import (
     BYZANTINE,
@@ -442,7 +442,15 @@ def _jobs_that_expire_wait_on() -> Any:
 
 
 def _components_wait_without_an_end() -> Any:
-    return patch.object(hold, "held_until", lambda job: None)
+    return patch.object(hold, "held_until", lambda job, settings: None)
+
+
+def _components_are_held_for_more_than_their_bound() -> Any:
+    return patch.object(hold, "left_to_hold", lambda job, settings: None)
+
+
+def _a_job_that_may_hold_nothing_enters_queues() -> Any:
+    return patch.object(wait_deadlines, "left_to_hold", lambda job, settings: None)
 
 
 def _components_in_queues_are_given_back() -> Any:
@@ -1220,6 +1228,23 @@ MUTANTS = (
         {"job_pending_for_ever": 3},
         {"submit_many": 6, "local_job": 6, "cancel": 0},
         Habits(long=0.6, queue=1),
+    ),
+    Mutant(
+        "components are held for more than their bound",
+        _components_are_held_for_more_than_their_bound,
+        (P.HELD,),
+        {"job_pending_for_ever": 3},
+        {"submit_many": 6, "local_job": 6, "cancel": 0},
+        Habits(long=0.6, queue=1, held_limit=1),
+        seed=9,
+    ),
+    Mutant(
+        "a job that may hold nothing more enters queues again",
+        _a_job_that_may_hold_nothing_enters_queues,
+        (P.HELD,),
+        {"job_pending_for_ever": 3},
+        {"submit_many": 6, "local_job": 6, "cancel": 0},
+        Habits(long=0.6, queue=1, held_limit=1),
     ),
     Mutant(
         "components of the same job do not count in the backlog",

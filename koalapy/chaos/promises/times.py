@@ -22,6 +22,7 @@ class Times:
     """The checker of claim times. `committed` follows every commit, `passed` precedes every decision."""
 
     def __init__(self, settings: Settings) -> None:
+        self._held_limit = settings.held_limit
         self._claim, self._barrier = _with_jitter(settings.claim_timeout), _with_jitter(settings.barrier_timeout)
         self._claimed_at: dict[JobId, Instant] = {}
         self._claiming: dict[JobId, Job] = {}
@@ -41,6 +42,9 @@ class Times:
             elif line.kind == HistoryKind.COMPONENT_GIVEN_BACK:
                 given_back.setdefault(line.job, set()).add(int(line.details["component"]))
         for job in change.jobs:
+            enters = job.state is JobState.CLAIMING and job.barrier_wait is not None and job.id not in self._claiming
+            if enters and (left := self._left_to_hold(job)) is not None:
+                promise(left > 0, Promise.HELD, "job", job.id, "enters queues, but may hold nothing more there")
             if job.id in given_back and job.id in self._claiming:
                 _check_given_back(self._claiming[job.id], job, given_back[job.id])
             if job.state is JobState.CLAIMING:
@@ -59,6 +63,9 @@ class Times:
             return
         before, self._late = self._late, {}
         for job in self._claiming.values():
+            if (ends := self._used_up(job)) is not None and decided_at > ends:
+                soon = self._is_soon(before, job.id, decided_at)
+                promise(soon, Promise.HELD, "job", job.id, "holds more than it may, since", ends)
             for what, ends in self._ends(job):
                 if decided_at > ends:
                     soon = self._is_soon(before, job.id, decided_at)
@@ -90,16 +97,37 @@ class Times:
         if came or (started and not unstarted):
             yield "barrier's", Instant((min(came) if came else max(started)) + self._barrier)
 
+    def _left_to_hold(self, job: Job) -> int | None:
+        limit = self._held_limit if job.request.held_limit is None else job.request.held_limit
+        return None if limit is None else limit - job.held_processor_us
+
+    def _used_up(self, job: Job) -> Instant | None:
+        """Return when the components at barriers, which wait for others in queues, have used up the job's bound."""
+        left = self._left_to_hold(job)
+        if left is None or job.barrier_wait is None or _have_started(job):
+            return None
+        there = [each for each in job.present if each.state.at_barrier]
+        came = sorted([(each.at_barrier_at, each.processors) for each in there if each.at_barrier_at is not None])
+        rate, last = 0, Instant(0)  # processors at barriers, and since when there are as many
+        for at, processors in came:
+            left -= rate * (at - last)
+            rate, last = rate + processors, at
+        return Instant(last + left // rate) if rate else None
+
     def _of_held(self, job: Job, wait: Duration) -> Iterator[tuple[str, Instant]]:
-        needed = [each for each in job.present if not each.request.optional]
         held = [each.at_barrier_at for each in job.present if each.state.at_barrier and each.at_barrier_at is not None]
-        if not all(each.allocated_at is not None and not each.state.ended for each in needed):
+        if not _have_started(job):
             if held:
                 yield "components'", Instant(min(held) + wait)
             return
         started = [each.allocated_at for each in job.present if each.allocated_at is not None]
         if started:
             yield "barrier's", Instant(max(started) + self._barrier)
+
+
+def _have_started(job: Job) -> bool:
+    needed = [each for each in job.present if not each.request.optional]
+    return all(each.allocated_at is not None and not each.state.ended for each in needed)
 
 
 def _check_given_back(before: Job, job: Job, components: set[int]) -> None:

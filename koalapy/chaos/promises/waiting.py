@@ -102,6 +102,9 @@ class Waiting:
         """Return whether the job has waited long enough for batch queues, and their backlogs have room for it."""
         if job.request.when_busy is not WhenBusy.QUEUE or job.waiting_since is None:
             return False
+        limit = job.request.held_limit
+        if len(job.request.components) > 1 and limit is not None and job.held_processor_us >= limit:
+            return False
         waits = 0 if job.request.pilot is not None else decided.engine.settings.queue_after
         patient = decided.at >= job.waiting_since + waits
         return patient and self._fits_on(job, {name: queues[name] for name in usable}, decided)

@@ -21,7 +21,7 @@ from pydantic_core.core_schema import no_info_after_validator_function
 from koalapy.model.request import MAX_PROCESSORS
 from koalapy.model.textfile.document import Path, Plain, kind_of
 from koalapy.model.textfile.words import HIDDEN, listed, nearest, shown
-from koalapy.model.units import DAY, MILLISECOND, Duration, format_duration, parse_duration, parse_size
+from koalapy.model.units import DAY, HOUR, MILLISECOND, Duration, format_duration, parse_duration, parse_size
 
 LONGEST_DURATION = Duration(3650 * DAY)
 _LONGEST_LINE, _LONGEST_WORD = 4_096, 255
@@ -30,6 +30,7 @@ _MOST_DIGITS = 15
 _KEYS_SHOWN = 3  # of a mapping in an advice
 _LARGEST = 10**40  # of a mapping's numbers; Python refuses to write very long ones
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)", re.ASCII)
+_HOURS, _MOST_HOURS = re.compile(r"\d{1,12}(\.\d{1,15})?(e-\d{1,2})?", re.ASCII), 100_000_000
 _WORD = re.compile(r"[^\s-]\S*")
 _TRUE, _FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off"})
 
@@ -143,6 +144,21 @@ def as_size(value: object) -> int:
     return size
 
 
+def as_processor_hours(value: object) -> int:
+    """Return the processor-microseconds of a number of processor hours, such as 4 or 0.5.
+
+    Raises PydanticCustomError for other values, for 0, and for more than could ever be used.
+    """
+    is_number = isinstance(value, Plain | float) or _is_small(value)
+    if not is_number or not _HOURS.fullmatch(text := str(value)):
+        raise wrong(f"is {_named(value)}, not a number of processor hours", "Write decimal digits, such as 4 or 0.5.")
+    found = round(float(text) * HOUR)
+    if not 0 < found <= _MOST_HOURS * HOUR:
+        what = "is 0" if not found else f"is more than {_MOST_HOURS:,}"
+        raise wrong(what, f"Write a number above 0, up to {_MOST_HOURS:,}; without the key there is no bound.")
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Between:
     """A bound of numbers, both ends included."""
@@ -247,6 +263,12 @@ Span = Annotated[
     WithJsonSchema(
         {"type": "string", "pattern": r"^(\d+(\.\d+)?\s*(ms|s|m|h|d))+$", "examples": ["90s", "10m", "2h", "30d"]}
     ),
+]
+ProcessorHours = Annotated[
+    int,
+    BeforeValidator(as_processor_hours),
+    PlainSerializer(lambda held: held / HOUR, return_type=float),
+    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": _MOST_HOURS}),
 ]
 Size = Annotated[
     int,

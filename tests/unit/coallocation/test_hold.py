@@ -15,7 +15,7 @@ from koalapy.model.identity import JobId
 from koalapy.model.request import WhenBusy
 from koalapy.model.settings import BARRIER_WAIT
 from koalapy.model.states import AttemptState, JobState
-from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
+from koalapy.model.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Duration, Instant
 from koalapy.model.usage import Usage
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -195,6 +195,51 @@ def test_without_a_wait_the_time_out_applies(fields: dict[str, Any]) -> None:
     game.come(game.attempts(job)[0])
     pass_time(game, Duration(6 * MINUTE))
     assert game.job(job).submission_failures == 1
+
+
+@pytest.mark.parametrize("limit", ["the job's", "the grid file's"])
+def test_a_job_that_has_held_for_its_processor_hours_waits_for_idle_processors(limit: str) -> None:
+    bound = 8 * 20 * MINUTE  # the first wait, and a third of the next one
+    game = Play(alike() if limit == "the job's" else alike(held_limit=bound))
+    job = two(game, **({"held_limit": bound} if limit == "the job's" else {}))
+    game.come(game.attempts(job)[0])
+    pass_time(game, Duration(BARRIER_WAIT + SECOND))
+    assert game.job(job).state is JobState.CLAIMING, "its wait has ended first"
+    pass_time(game, Duration(15 * MINUTE))
+    game.come(game.attempts(job)[0])
+    pass_time(game, Duration(5 * MINUTE + SECOND))
+    record = game.job(job)
+    assert record.held_processor_us == pytest.approx(bound, abs=8 * MILLISECOND)
+    assert (record.state, record.submission_failures) == (JobState.WAITING, 0)
+    assert not record.live
+    assert record.reason is not None
+    assert record.reason.code == "hold_used_up"
+    pass_time(game, Duration(DAY))
+    assert game.job(job).state is JobState.WAITING, "it enters no queue again"
+    game.measure()
+    assert game.job(job).state is JobState.CLAIMING
+    game.come(*game.attempts(job))
+    assert game.job(job).state is JobState.RUNNING
+    check(game)
+
+
+def test_what_all_components_hold_counts_together() -> None:
+    game = Play(alike(held_limit=8 * 20 * MINUTE))
+    job = queued(game, component(8, "alpha"), component(8, "beta"), component(8, "gamma"))
+    one, other, _ = game.attempts(job)
+    game.come(one)
+    pass_time(game, Duration(8 * MINUTE))
+    game.come(other)
+    since = game.now
+    assert game.engine.gives_back_at(game.job(job)) == pytest.approx(since + 6 * MINUTE, abs=10 * MILLISECOND)
+    pass_time(game, Duration(6 * MINUTE + SECOND))
+    assert game.job(job).state is JobState.WAITING
+
+
+def test_a_job_of_one_component_enters_queues_whatever_it_has_held() -> None:
+    game = Play(alike(held_limit=1))
+    job = queued(game, component(8, "alpha"))
+    assert game.job(job).state is JobState.CLAIMING
 
 
 def test_the_batch_job_has_the_time_that_it_may_wait(game: Play) -> None:

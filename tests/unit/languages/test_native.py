@@ -80,7 +80,7 @@ priority: 0
 when_busy: queue
 retry_on: [exit, lost, exit]
 communication: none
-barrier: {wait: 1h}
+barrier: {wait: 1h, processor_hours: 0.5}
 expires: 3d
 dttl: 2
 stage_in: [data/./a.txt, /home/me/b.txt, ../c.txt]
@@ -154,6 +154,7 @@ def test_every_key_arrives() -> None:
         communication=False,
         expires=Duration(72 * HOUR),
         barrier_wait=HOUR,
+        held_limit=HOUR // 2,
         dttl=2,
         stage_in=("data/./a.txt", "/home/me/b.txt", "../c.txt"),
         stage_out=("out/result.npy",),
@@ -253,6 +254,8 @@ def typed(value: Any, numbers: set[str], key: str = "") -> Any:
         return [typed(inner, numbers, key) for inner in value]
     if key in numbers:
         return int(value)
+    if key == "processor_hours":
+        return float(value)
     return value in ("on", "true") if key in ("exclusive", "optional", "spread") else value
 
 

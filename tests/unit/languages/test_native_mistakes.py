@@ -171,6 +171,25 @@ BAD_IN_JOB = [
     ("retry_on: lost", "where a list belongs"),
     ("communication: no", "communication is 'no'"),
     ("name: ''", "name is empty"),
+    ("expires: 0s", "expires is 0s, shorter than 1s"),
+    ("barrier: 1h", "where keys and values belong"),
+    ("barrier: {wait: 5}", "barrier.wait is '5', not a duration"),
+    ("barrier: {timeout: 5m}", "barrier.timeout is not a known key"),
+    *[
+        (f"barrier: {{processor_hours: {written}}}", f"barrier.processor_hours {words}")
+        for written, words in {
+            "0": "is 0",
+            "0.0000000001": "is 0",
+            "1e9": "is '1e9', not a number",
+            "100000001": "is more than 100,000,000",
+            "-1": "is '-1', not a number",
+            "4h": "is '4h', not a number",
+            "nan": "is 'nan', not a number",
+            "'4'": "is '4', not a number",
+            "true": "is 'true', not a number",
+            "[1]": "is a list, not a number",
+        }.items()
+    ],
     ('name: "a\\nb"', "line break"),
     ("name: " + "x" * 200, "200 characters"),
     ("stage_in: [a/*/../b]", "`..` after a pattern"),
