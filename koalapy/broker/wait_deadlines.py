@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 from koalapy.information.kis import ClusterSummary
+from koalapy.model.errors import Reason
 from koalapy.model.isolated import needs_terminal
 from koalapy.model.job import Job
-from koalapy.model.request import WhenBusy
+from koalapy.model.request import Request, WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.units import Instant
+from koalapy.model.work import Work
 
 _NONE: frozenset[str] = frozenset()
 
@@ -61,4 +63,28 @@ def expires_at(job: Job) -> Instant | None:
     """Return when a job that has never been released fails; None if its user sets no bound on its wait."""
     if job.request.expires is None or job.released_before or not job.state.waits_for_release:
         return None
-    return Instant(job.submitted_at + job.request.expires)
+    return job.request.expires.of(job.submitted_at)
+
+
+def begins_at(work: Work) -> Instant | None:
+    """Return the instant before which its user does not want it in the wait queue; None without such an instant."""
+    return None if work.request.begin is None else work.request.begin.of(work.submitted_at)
+
+
+def why_untimely(request: Request, now: Instant) -> Reason | None:
+    """Return why a job that is submitted now could never begin, or is to begin in the past; None for any other.
+
+    Of a flow, each job is judged.
+    """
+    begin, expires = (None if each is None else each.of(now) for each in (request.begin, request.expires))
+    if begin is not None and begin < now:
+        return Reason(
+            "begin_past", "request", f"Its `begin`, {request.begin}, has passed.", "Write a later one, such as +2h."
+        )
+    if expires is not None and expires <= now:
+        advice = "Leave it out, or write a later one, such as 3d."
+        return Reason("expires_past", "request", f"Its `expires`, {request.expires}, has passed.", advice)
+    if begin is not None and expires is not None and begin >= expires:
+        message = f"Its `begin`, {request.begin}, is not before its `expires`, {request.expires}."
+        return Reason("begin_after_expires", "request", message, "Let it begin sooner, or expire later.")
+    return next((each for job in request.jobs if (each := why_untimely(job.request, now)) is not None), None)

@@ -169,6 +169,7 @@ def show_request(request: "JobRequest", pilot: bool = False) -> None:
         "retry_on",
         "communication",
         "on_error",
+        "begin",
         "expires",
         "stage_in",
         "stage_out",

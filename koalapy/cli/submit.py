@@ -56,9 +56,13 @@ def submit(
             autocompletion=options.complete_jobs,
         ),
     ] = None,
+    begin: Annotated[
+        str | None,
+        typer.Option("--begin", metavar="WHEN", help="Place the jobs no sooner: 2030-01-31T20:00, or after 2h."),
+    ] = None,
     expires: Annotated[
         str | None,
-        typer.Option("--expires", metavar="TIME", help="Fail the jobs if they have not started after so long: 3d."),
+        typer.Option("--expires", metavar="WHEN", help="Fail the jobs if they have not started by then, or after 3d."),
     ] = None,
     label: options.Label = None,
     notify: options.Notify = None,
@@ -70,7 +74,7 @@ def submit(
     """Submit job files. The exit status is 1 if a job fails at once, for example because it can never fit."""
     with errors_reported():
         overrides = options.overrides_of(override or []) | ({"after": str(after)} if after else {})
-        overrides |= {"expires": expires} if expires else {}
+        overrides |= {name: when for name, when in (("begin", begin), ("expires", expires)) if when}
         settings = {"overrides": overrides, **options.submission_options(label, notify, notify_on)}
     if check:
         with errors_reported(), Grid(grid) as koalad:

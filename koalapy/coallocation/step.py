@@ -5,8 +5,9 @@ It examines only jobs that changed or whose timer expired; each job has one time
 
 from koalapy.attempts import missing
 from koalapy.attempts.cancel import can_be_cancelled
-from koalapy.broker.wait_deadlines import expires_at, wait_deadlines
+from koalapy.broker.wait_deadlines import begins_at, expires_at, wait_deadlines
 from koalapy.coallocation import barrier, completion, deadlock, hold
+from koalapy.coallocation.flows.prerequisites import enter_queue, may_begin
 from koalapy.coallocation.lowering import lower, lowered_from
 from koalapy.coallocation.retries import apply_outcome
 from koalapy.coallocation.stop import detach_what_cannot_be_cancelled, stop_job
@@ -17,7 +18,7 @@ from koalapy.model.header import Outcome
 from koalapy.model.history import HistoryKind
 from koalapy.model.job import Job
 from koalapy.model.states import JobState
-from koalapy.model.units import Duration, Instant, format_duration
+from koalapy.model.units import Instant, format_duration
 
 
 def wakeup(core: Core) -> Instant | None:
@@ -45,6 +46,8 @@ def step(core: Core, now: Instant) -> bool:
         job = jobs[identity]
         if (expires := expires_at(job)) is not None and now >= expires:
             _expire(core, now, job)
+        if job.state is JobState.BLOCKED and may_begin(core, now, job):
+            enter_queue(core, now, job)
         if job.state.active:
             _examine(core, now, job)
         elif job.state.queued and (due := lowered_from(job, core.settings)) is not None and now >= due:
@@ -81,8 +84,11 @@ def _examine(core: Core, now: Instant, job: Job) -> None:
 
 def _expire(core: Core, now: Instant, job: Job) -> None:
     """Fail a job that has waited for as long as its user allows."""
-    waited = format_duration(job.request.expires or Duration(0))
-    reason = Reason("expired", "request", f"It has not started within {waited}.", "Set a longer `expires`, or none.")
+    expires = job.request.expires
+    bound = "in time" if expires is None else f"within {format_duration(expires.after)}"
+    if expires is not None and expires.instant is not None:
+        bound = f"by {expires}"
+    reason = Reason("expired", "request", f"It has not started {bound}.", "Set a later `expires`, or none.")
     if job.state.claiming:
         return stop_job(core, now, job, Outcome.FAILED, reason)
     core.mark_dirty()
@@ -123,6 +129,8 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
     """
     state = job.state
     expires = expires_at(job)
+    if state is JobState.BLOCKED and (begin := begins_at(job)) is not None and begin > now:
+        return begin if expires is None else min(begin, expires)
     if not (state.claiming or state.queued or core.run_list.missing):
         return expires
     if expires is not None and expires <= now:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from koalapy.coallocation.flows.ends import jobs_of, stop_flow
+from koalapy.coallocation.flows.prerequisites import may_begin
 from koalapy.coallocation.stop import cancel_work, stop_job, stop_sweep
 from koalapy.core.core import Core
 from koalapy.model.commands import ChangeSentJob
@@ -59,18 +60,21 @@ def _add(
     count: int = 0,
     part_of: JobId | None = None,
 ) -> JobId:
-    """Add work of the kind that its request makes it. It is blocked if it waits for others. Returns its id.
+    """Add work of the kind that its request makes it. Returns its id.
+
+    It is blocked if it waits for others, or if its `begin` has not come.
 
     `unmet`: those that are not final. `count`: the number of jobs of a flow.
     """
     place = core.records.new_place()
     assert place is not None, "ids were counted before"
     identity, position = place
+    begin = None if request.begin is None else request.begin.of(now)
     common: dict[str, Any] = {
         "id": identity,
         "owner": event.owner,
         "request": request,
-        "state": JobState.BLOCKED if unmet else JobState.WAITING,
+        "state": JobState.BLOCKED if unmet or (begin is not None and now < begin) else JobState.WAITING,
         "position": position,
         "submitted_at": now,
         "waiting_since": now,
@@ -92,6 +96,8 @@ def _add(
         details["flow"] = part_of
     if request.after:
         details["after"] = list(request.after[:MOST_NAMED])
+    if begin is not None and now < begin:
+        details["begins_at"] = begin
     core.records.note(now, identity, HistoryKind.WORK_SUBMITTED, owner=event.owner, **details)
     return identity
 
@@ -135,7 +141,7 @@ def on_release_requested(core: Core, now: Instant, event: ReleaseRequested) -> N
     work = core.records.work(event.work)
     for each in jobs_of(core, work) if work is not None else ():
         if each.state is JobState.HELD:
-            state = JobState.BLOCKED if core.prerequisites.awaited(each.id) else JobState.WAITING
+            state = JobState.WAITING if may_begin(core, now, each) else JobState.BLOCKED
             core.records.change_work(each, state=state, waiting_since=now)
         elif isinstance(each, SentJob):
             _change_sent(core, now, each, SentChange.RELEASE)

@@ -22,6 +22,7 @@ _OF_GROUP = {
     "name": "label",
     "wait": "wait",
     "on_error": "on_error",
+    "max_wait": "max_wait",
     "on_failure": "on_failure",
     "site": "resourceManagerContact",  # as `site:NAME`
 }

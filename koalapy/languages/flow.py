@@ -193,6 +193,7 @@ def job_request(job: JobKeys, name: str, directory: str) -> Request:
         labels=tuple(job.labels.items()),
         retrials=job.on_error,
         relax_after=job.relax_after,
+        begin=job.begin,
         expires=job.expires,
         barrier_wait=None if job.barrier is None else job.barrier.wait,
         held_limit=None if job.barrier is None else job.barrier.processor_hours,

@@ -25,7 +25,9 @@ from koalapy.model.textfile.classad import (
 )
 from koalapy.model.textfile.document import Document
 from koalapy.model.textfile.words import listed, shown, use_known
+from koalapy.model.units import SECOND, Instant, format_instant
 
+_LAST_SECOND = 1 << 35
 _LIST = 'Write a text, or several in braces: {"a", "b"}.'
 _ONE_CLUSTER = {"mpich": "mpich", "mpich-p4": "mpich", "openmpi": "openmpi"}  # by type: whose mpirun starts the job
 _GROUP = "mpich-g2"
@@ -45,7 +47,6 @@ _REFUSED = {
     "outputsandboxdesturi": "Files come back beside the job file.",
     "hlrlocation": "Remove it; `koala usage` sums up processor time.",
     "myproxyserver": "Remove it; koalapy logs in as you do.",
-    "expirytime": "Remove it, and submit the job with `--expires 3d`.",
     "shallowretrycount": "Write RetryCount.",
     "allowzippedisb": "Remove it.",
     "perusalfileenable": "Remove it; `koala logs -f` follows the output.",
@@ -164,6 +165,7 @@ class _Reading:
             "outputsandbox": lambda found: self._files(found, "stage_out"),
             "requirements": lambda found: self._expression(found, "requirements"),
             "rank": lambda found: self._expression(found, "rank"),
+            "expirytime": self._expiry_time,
         }
         together = (
             "executable", "arguments", "stdinput", "stdoutput", "stderror", "jobtype", "nodenumber", "minnumcpu",
@@ -197,6 +199,11 @@ class _Reading:
 
     def _retry_count(self, found: Attribute) -> None:
         self._job.set("on_error", self._number_of(found, 0, 1_000), self._place_of(found))
+
+    def _expiry_time(self, found: Attribute) -> None:
+        """Read the instant until which the job may wait, in seconds since 1970."""
+        expires = format_instant(Instant(self._number_of(found, 1, _LAST_SECOND) * SECOND))
+        self._job.set("expires", expires, self._place_of(found))
 
     def _label(self, found: Attribute) -> None:
         self._job.set("labels", {found.name: self._text_of(found)}, self._place_of(found))
@@ -366,6 +373,6 @@ _SPELLED = {
     for each in (
         "Type", "JobType", "JobName", "Executable", "Arguments", "StdInput", "StdOutput", "StdError", "InputSandbox",
         "OutputSandbox", "Environment", "Requirements", "Rank", "MinNumCPU", "MaxNumCPU", "NodeNumber", "Priority",
-        "RetryCount", "VirtualOrganisation",
+        "RetryCount", "ExpiryTime", "VirtualOrganisation",
     )
 }  # fmt: skip

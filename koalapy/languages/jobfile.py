@@ -58,6 +58,7 @@ from koalapy.model.textfile.fields import (
     Span,
     Text,
     Version,
+    When,
     Word,
     as_entries,
     as_flag,
@@ -458,8 +459,14 @@ class JobKeys(Section):
         default=None,
         description="how often a claim that failed is tried again: a number, or n for ever; the grid file's",
     )
-    expires: Annotated[Span, lasting(SECOND)] | None = Field(
-        default=None, description="it fails if it has not started so long after its submission; by default it waits on"
+    begin: When | None = Field(
+        default=None,
+        description="it is placed no sooner: an instant, or a time after its submission; by default at once",
+    )
+    expires: When | None = Field(
+        default=None,
+        description="it fails if it has not started by this instant, or so long after its submission; "
+        "by default it waits on",
     )
     barrier: JobBarrier | None = Field(default=None, description="how long components wait; the grid file's")
     communication: Annotated[Communication, one_of(Communication)] = Field(
@@ -543,8 +550,9 @@ class JobKeys(Section):
                 raise wrong(what, "Remove it.", at=("keep_output",))
             if self.barrier is not None:
                 raise wrong("is not for a sweep, whose nodes wait for no other", "Remove it.", at=("barrier",))
-            if self.expires is not None:
-                raise wrong("is not for a sweep, which takes what is idle", "Remove it.", at=("expires",))
+            for key in ("begin", "expires"):
+                if getattr(self, key) is not None:
+                    raise wrong("is not for a sweep, which takes what is idle", "Remove it.", at=(key,))
             if self.interactive is not None:
                 raise wrong("is not for a sweep, whose programs nobody attends", "Remove it.", at=("interactive",))
             return self

@@ -281,6 +281,11 @@ def _on_error(reading: Reading, component: RslComponent, attribute: Attribute) -
     reading.set_once("on_error", Plain(_word(reading, attribute).text), attribute.at)
 
 
+def _max_wait(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
+    """Read how many minutes the job may wait for its start, counted as in maxWallTime."""
+    reading.set_once("expires", f"{_number(reading, attribute)}m", attribute.at)
+
+
 def _on_failure(reading: Reading, component: RslComponent, attribute: Attribute) -> None:
     reading.set_once("on_failure", _one_of(reading, attribute, ("continue", "stop")), attribute.at)
 
@@ -326,6 +331,7 @@ _OF_JOB: dict[str, Handler] = {
     "file_stage_out": _stage_out,
     "wait": _wait,
     "on_error": _on_error,
+    "max_wait": _max_wait,
 }
 _OF_FLOW: dict[str, Handler] = {"label": _name, "on_failure": _on_failure}
 _OF_COMPONENT: dict[str, Handler] = {
@@ -386,7 +392,7 @@ UNSUPPORTED: dict[str, tuple[str, str]] = {
     "username": ("is not supported", "Remove it; jobs run as you, on each cluster by the account of your grid file."),
     "remoteiourl": ("names a server of files, which koalapy does not use", "Write file_stage_in and file_stage_out."),
     "twophase": (_SESSION, _REMOVE),
-    "expiration": (_SESSION, _REMOVE),
+    "expiration": (_SESSION, "Remove it; max_wait bounds the minutes that the job waits for its start."),
     "restart": (_SESSION, _REMOVE),
     "restartcontacts": (_SESSION, _REMOVE),
     "stdoutposition": (_SESSION, _REMOVE),

@@ -17,7 +17,7 @@ class HistoryKind(StrEnum):
 
     LINE_UNREADABLE = "line_unreadable"
     WORK_SUBMITTED = "work_submitted"
-    PREREQUISITES_DONE = "prerequisites_done"
+    MAY_BEGIN = "may_begin"
     WORK_HELD = "work_held"
     WORK_UNHELD = "work_unheld"
     CANCEL_REQUESTED = "cancel_requested"

@@ -7,7 +7,7 @@ from koalapy.model.identity import JobId
 from koalapy.model.labels import Labels
 from koalapy.model.notification import Notify
 from koalapy.model.parameters import Space
-from koalapy.model.units import HOUR, MINUTE, Duration
+from koalapy.model.units import HOUR, MINUTE, Duration, Instant, format_duration, format_instant
 
 MAX_PROCESSORS = 1_000_000
 LOWEST_PRIORITY = 20
@@ -80,6 +80,21 @@ class RequestType(StrEnum):
     ORDERED = "ordered"
     UNORDERED = "unordered"
     MIXED = "mixed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """An instant, or else a time `after` the submission of a job."""
+
+    instant: Instant | None = None
+    after: Duration = Duration(0)
+
+    def of(self, submitted_at: Instant) -> Instant:
+        """Return the instant that it is for a job that was submitted then."""
+        return Instant(submitted_at + self.after) if self.instant is None else self.instant
+
+    def __str__(self) -> str:
+        return f"+{format_duration(self.after)}" if self.instant is None else format_instant(self.instant)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +217,8 @@ class Request:
     `dttl`: over how many links neighbouring sites are asked for processors for it; None for the grid file's.
     `barrier_wait`: how long components that came through queues wait at their barriers, None for the grid file's time.
     `held_limit`: the processor-microseconds that they may wait there in all, None for the grid file's.
-    `expires`: how long after its submission it fails if it was never released; None: it waits for ever.
+    `begin`: it enters the wait queue no sooner. `expires`: when it fails if it was never released; None: it waits for
+    ever.
     """
 
     name: str
@@ -232,7 +248,8 @@ class Request:
     dttl: int | None = None
     barrier_wait: Duration | None = None
     held_limit: int | None = None
-    expires: Duration | None = None
+    begin: Moment | None = None
+    expires: Moment | None = None
 
     @property
     def type(self) -> RequestType:

@@ -108,6 +108,8 @@ def why_not_sent(request: Request, outermost: bool = True) -> Reason | None:
         return _unfit(what, "Let the program itself keep what it writes, or let a lease serve the job.")
     if request.interactive is not None:
         return _unfit("is interactive, which a job at another site cannot be", "Run it here.")
+    if request.begin is not None:
+        return _unfit("has a `begin`, which is not sent to another site", "Submit it there, or later.")
     if not outermost and request.site is not None:
         return _unfit("names a site inside of a job that is sent to one", "Name one site, at the outer job.")
     if not outermost and request.notify:

@@ -19,10 +19,14 @@ from koalapy.runtime.parameters import line_reader
 
 
 def request_again(work: Work) -> Request:
-    """Return the request as it was submitted, with all processors that it wanted. Its files are looked up anew."""
+    """Return the request as it was submitted, with all processors that it wanted. Its files are looked up anew.
+
+    It begins at no instant that was set for the first time.
+    """
     written = (work.written if isinstance(work, Job) else None) or work.request
     components = tuple([replace(each, processors=each.most or each.processors) for each in written.components])
-    return replace(written, files="", components=components)
+    begin = None if written.begin is None or written.begin.instant is not None else written.begin
+    return replace(written, files="", components=components, begin=begin)
 
 
 def request_of_flow(flow: Flow, jobs: Sequence[Work], failed: bool = False) -> Request:

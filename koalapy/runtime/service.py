@@ -2,7 +2,7 @@
 
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -11,6 +11,7 @@ from koalapy.answers.jobs import ExplainAnswer, TerminalAnswer, Transfer
 from koalapy.answers.koalad import Recovery as DescribedRecovery
 from koalapy.answers.koalad import RecoveryLine
 from koalapy.broker.availability import Availability
+from koalapy.broker.wait_deadlines import why_untimely
 from koalapy.coallocation.changeable import CANCEL, HOLD, RELEASE, Changeable, Changed, is_possible, no_such
 from koalapy.common.extras import need_matchmaker
 from koalapy.driver.driver import Delivery
@@ -156,6 +157,7 @@ class Service:
         keyed = [(key or uuid.uuid4().hex, request) for request, key in requests]
         found = self._store.ids_of_keys(owner, {key for key, _ in keyed})
         fresh = {key: request for key, request in keyed if key not in found}
+        self._refuse_untimely(fresh.values())
         fresh = {key: self._files.snapshot(request) for key, request in fresh.items()}
         needed = sum(1 + len(request.jobs) for request in fresh.values())
         if needed > 1:  # all or none of them
@@ -188,6 +190,13 @@ class Service:
             advice = f"Known: {', '.join(sorted(known)) or 'none'}; `koala sites` shows them."
             raise RequestError("no_such_neighbour", f"There is no neighbour {unknown[0]}.", advice)
 
+    def _refuse_untimely(self, requests: Iterable[Request]) -> None:
+        """Raises RequestError for a job that is to begin in the past, or could never begin."""
+        now = self._clock.now()
+        for each in requests:
+            if (why := why_untimely(each, now)) is not None:
+                raise RequestError(why.code, why.message, why.advice)
+
     def _prerequisites_done(self, request: Request) -> tuple[JobId, ...]:
         """Return those of the request's prerequisites that are done.
 
@@ -215,6 +224,7 @@ class Service:
         for request in requests:
             need_matchmaker(request)
         self._need_sites(requests)
+        self._refuse_untimely(requests)
         for each in requests:
             self._prerequisites_done(each)
             look(each)

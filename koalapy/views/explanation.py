@@ -12,7 +12,7 @@ from koalapy.answers.sweeps import JobStateName
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import find_placement
 from koalapy.broker.fit import Misfit
-from koalapy.broker.wait_deadlines import closed_clusters, expires_at
+from koalapy.broker.wait_deadlines import begins_at, closed_clusters, expires_at
 from koalapy.coallocation.hold import is_awaited
 from koalapy.coallocation.stop import barrier_time
 from koalapy.core.wait_queue import in_order
@@ -285,10 +285,14 @@ def _sent_summary(job: SentJob, connected: bool) -> str:
 
 
 def _why_not_begun(found: Explanation) -> str:
+    begins = begins_at(found.work)
+    not_before = f"It begins no sooner than {format_instant(begins)}." if begins is not None else ""
+    if not found.waits_for:
+        return not_before
     jobs = [f"job {each.id} ({each.request.name}, {each.state})" for each in found.waits_for[:_MOST_NAMED]]
     more = len(found.waits_for) - len(jobs)
     named = ", ".join(jobs) + (f" and {more} others" if more else "")
-    return f"It waits until {named} {'is' if len(found.waits_for) == 1 else 'are'} done."
+    return f"It waits until {named} {'is' if len(found.waits_for) == 1 else 'are'} done. {not_before}".rstrip()
 
 
 def _waiting(found: Explanation, job: Job) -> str:

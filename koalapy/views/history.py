@@ -48,6 +48,8 @@ def _submitted(line: History) -> str:
         what += f", and it is a part of flow {flow}"
     if after := line.details.get("after"):
         what += f"; it waits for {_jobs(after)}"
+    if isinstance(begin := line.details.get("begins_at"), int):
+        what += f"; it begins no sooner than {format_instant(Instant(begin))}"
     return f"Submitted by {line.details.get('owner') or 'its user'}; {what}."
 
 
@@ -365,7 +367,7 @@ def _plain(words: str) -> Callable[[History], str]:
 SENTENCES: dict[str, Callable[[History], str]] = {
     HistoryKind.LINE_UNREADABLE: _line_unreadable,
     HistoryKind.WORK_SUBMITTED: _submitted,
-    HistoryKind.PREREQUISITES_DONE: _plain("All jobs for which it waited are done, and it waits in the queue"),
+    HistoryKind.MAY_BEGIN: _plain("All that it was to begin after is over, and it waits in the queue"),
     HistoryKind.WORK_HELD: _plain("It is held by its user"),
     HistoryKind.WORK_UNHELD: _unheld,
     HistoryKind.CANCEL_REQUESTED: _cancel_requested,

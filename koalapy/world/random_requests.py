@@ -1,11 +1,11 @@
 """Random jobs of the users of a simulated grid: some of every kind, most of them valid."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
 from koalapy.model.notification import ENDS, Mail, Notify, NotifyOn, Webhook
-from koalapy.model.request import ComponentRequest, Request, RetryOn, WhenBusy
+from koalapy.model.request import ComponentRequest, Moment, Request, RetryOn, WhenBusy
 from koalapy.model.units import SECOND, Duration
 from koalapy.world.behaviour import EXECUTABLE, MISSING, Behaviour, arguments_of
 from koalapy.world.koalad.file_operations import MISSING_FILE
@@ -43,6 +43,7 @@ class Habits:
     notify: float = 0  # nor this; drawn only if it is greater
     matching: float = 0  # nor this, in the same way: requirements, ranks, and groups of clusters
     urgent: float = 0  # nor this, in the same way: priority 0
+    begin: float = 0  # nor this, in the same way: jobs that are to begin later
     expires: float = 0  # nor this, in the same way: jobs that do not wait for ever
     held_limit: float = 0  # nor this, in the same way: jobs that may hold little at their barriers
     queue: float = 0  # nor this, in the same way: jobs that enter the queues of busy clusters
@@ -70,12 +71,18 @@ def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = 
     if habits.queue and rng.random() < habits.queue:
         request = replace(request, when_busy=WhenBusy.QUEUE)
     if habits.expires and rng.random() < habits.expires:
-        request = replace(request, expires=Duration(rng.choice((30, 120, 600)) * SECOND))
+        request = replace(request, expires=_after(rng, (30, 120, 600)))
+    if habits.begin and rng.random() < habits.begin:
+        request = replace(request, begin=_after(rng, (5, 20, 100)))
     if habits.held_limit and rng.random() < habits.held_limit:
         request = replace(request, held_limit=rng.choice((1, 40, 400)) * SECOND)
     if habits.matching and rng.random() < habits.matching:
         request = _matching(rng, request, sizes)
     return with_ranges(rng, request) if habits.ranges and rng.random() < habits.ranges else request
+
+
+def _after(rng: Random, seconds: Sequence[int]) -> Moment:
+    return Moment(after=Duration(rng.choice(seconds) * SECOND))
 
 
 def _matching(rng: Random, request: Request, sizes: Mapping[str, int]) -> Request:

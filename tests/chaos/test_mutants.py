@@ -441,6 +441,23 @@ def _jobs_that_expire_wait_on() -> Any:
     return patch.object(step, "expires_at", lambda job: None)
 
 
+def _a_job_does_not_wait_for_its_begin() -> Any:
+    real = user_requests._add
+
+    def add(core: Any, now: Instant, event: Any, request: Any, *others: Any, **more: Any) -> Any:
+        identity = real(core, now, event, request, *others, **more)
+        work = core.records.work(identity)
+        if work.state is JobState.BLOCKED and not core.prerequisites.awaited(identity):
+            prerequisites.enter_queue(core, now, work)
+        return identity
+
+    return patch.object(user_requests, "_add", add)
+
+
+def _a_job_stays_blocked_past_its_begin() -> Any:
+    return patch.object(step, "may_begin", lambda core, now, work: False)
+
+
 def _components_wait_without_an_end() -> Any:
     return patch.object(hold, "held_until", lambda job, settings: None)
 
@@ -654,7 +671,7 @@ def _a_cancelled_flow_waits_again() -> Any:
         if not flow.state.final:
             flow.state = JobState.WAITING
             core.records.change_work(flow)
-            core.records.note(now, flow.id, "prerequisites_done")
+            core.records.note(now, flow.id, "may_begin")
 
     return patch.object(user_requests, "stop_flow", stop_flow)
 
@@ -1204,6 +1221,20 @@ MUTANTS = (
         _jobs_that_expire_wait_on,
         (P.EXPIRES,),
         habits=Habits(long=0.6, expires=1),
+    ),
+    Mutant(
+        "a job with a begin does not wait for it",
+        _a_job_does_not_wait_for_its_begin,
+        (P.BEGINS,),
+        HARDLY_ANY,
+        habits=Habits(begin=0.5),
+    ),
+    Mutant(
+        "a job stays blocked past its begin",
+        _a_job_stays_blocked_past_its_begin,
+        (P.BEGINS,),
+        HARDLY_ANY,
+        habits=Habits(begin=0.5),
     ),
     Mutant(
         "components wait at their barriers without an end",

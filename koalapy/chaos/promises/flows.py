@@ -52,7 +52,8 @@ def _check_waiting(job: Work, jobs: Mapping[JobId, Work]) -> None:
         promise(not failed, Promise.AFTER, "job", job.id, job.state, "waits for job", each.id, each.state)
         early = job.state in (JobState.WAITING, JobState.CLAIMING, JobState.RUNNING) and each.state is not JobState.DONE
         promise(not early, Promise.AFTER, "job", job.id, "is", job.state, "while job", each.id, "is", each.state)
-    idle = job.state is JobState.BLOCKED and all(each.state is JobState.DONE for each in found)
+    done = all(each.state is JobState.DONE for each in found)
+    idle = job.state is JobState.BLOCKED and done and job.request.begin is None
     promise(not idle, Promise.AFTER, "job", job.id, "is blocked, but nothing is left that it waits for")
 
 

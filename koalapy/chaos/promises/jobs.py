@@ -16,7 +16,7 @@ from koalapy.model.work import KIND_OF, Flow, Work
 
 _AFTER: dict[str, JobState] = {
     HistoryKind.WORK_SUBMITTED: JobState.WAITING,
-    HistoryKind.PREREQUISITES_DONE: JobState.WAITING,
+    HistoryKind.MAY_BEGIN: JobState.WAITING,
     HistoryKind.SWEEP_ADMITTED: JobState.RUNNING,
     HistoryKind.JOB_CLAIMED: JobState.CLAIMING,
     HistoryKind.JOB_RELEASED: JobState.RUNNING,
@@ -67,7 +67,7 @@ class Jobs:
         after = _AFTER[line.kind]
         if isinstance(work, Flow) and history.state is None:
             after = JobState.RUNNING
-        elif "after" in line.details or line.details.get("state") == "blocked":
+        elif line.details.keys() & {"after", "begins_at"} or line.details.get("state") == "blocked":
             after = JobState.BLOCKED
         if history.state is JobState.STOPPING and line.kind in _NEXT:
             history.outcome = _NEXT[line.kind]

@@ -27,6 +27,7 @@ class Times:
         self._claimed_at: dict[JobId, Instant] = {}
         self._claiming: dict[JobId, Job] = {}
         self._bounded: dict[JobId, Instant] = {}  # until when jobs may wait for their first start
+        self._blocked: dict[JobId, Instant] = {}  # until when jobs that wait for no other may be blocked
         self._decided_at: Instant | None = None
         self._late: dict[JobId, Instant] = {}  # since which decision; one more decision may follow at once
 
@@ -51,8 +52,9 @@ class Times:
                 self._claiming[job.id] = job
             else:
                 self._claiming.pop(job.id, None)
+            self._check_begin(job)
             if job.request.expires is not None and job.state in _UNSTARTED and not job.released_before:
-                self._bounded[job.id] = Instant(job.submitted_at + job.request.expires)
+                self._bounded[job.id] = job.request.expires.of(job.submitted_at)
             else:
                 self._bounded.pop(job.id, None)
 
@@ -74,6 +76,23 @@ class Times:
             if decided_at > ends:
                 soon = self._is_soon(before, number, decided_at)
                 promise(soon, Promise.EXPIRES, "job", number, "was to start by", ends)
+
+        for number, begins in self._blocked.items():
+            if decided_at > begins:
+                soon = self._is_soon(before, number, decided_at)
+                promise(soon, Promise.BEGINS, "job", number, "is blocked past", begins)
+
+    def _check_begin(self, job: Job) -> None:
+        """Check that a job with a `begin` is blocked until then. Another one that it waits for may block it longer."""
+        self._blocked.pop(job.id, None)
+        if job.request.begin is None:
+            return
+        begins = job.request.begin.of(job.submitted_at)
+        if job.state is JobState.BLOCKED and not job.request.after:
+            self._blocked[job.id] = begins
+        early = job.state in (JobState.WAITING, JobState.CLAIMING) and self._decided_at is not None
+        if early and self._decided_at is not None:
+            promise(self._decided_at >= begins, Promise.BEGINS, "job", job.id, "is", job.state, "before", begins)
 
     def _is_soon(self, before: dict[JobId, Instant], job: JobId, decided_at: Instant) -> bool:
         since = self._late[job] = before.get(job, decided_at)

@@ -1,4 +1,6 @@
-"""The turn of a job that waits for others: it comes when all of them are done, and never once one has failed.
+"""The turn of a job that waits for others, or for its `begin`.
+
+It comes when all the others are done and the time has come, and never once one of the others has failed.
 
 Such a job is blocked. It enters the wait queue only when its turn has come, so its resources are acquired as late as
 possible (multistage co-allocation, section 5). A failure is passed on to all that depends on it (section 7).
@@ -8,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
+from koalapy.broker.wait_deadlines import begins_at
 from koalapy.coallocation.flows.ends import count_end
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
@@ -48,19 +51,25 @@ def step(core: Core, now: Instant) -> None:
                 above = causes.get(job.id)
                 causes[each] = _Cause(job, above.root, above.length + 1) if above else _Cause(job, job, 1)
                 _fail(core, now, dependant, causes)
-            elif not core.prerequisites.awaited(each):
-                _enter_queue(core, now, dependant)
+            elif may_begin(core, now, dependant):
+                enter_queue(core, now, dependant)
         if job.part_of is not None:
             count_end(core, now, job)
     ended.clear()
 
 
-def _enter_queue(core: Core, now: Instant, job: Work) -> None:
+def may_begin(core: Core, now: Instant, work: Work) -> bool:
+    """Return whether nothing is left for which the work is blocked."""
+    begin = begins_at(work)
+    return not core.prerequisites.awaited(work.id) and (begin is None or now >= begin)
+
+
+def enter_queue(core: Core, now: Instant, job: Work) -> None:
     """Let the job arrive in the wait queue; a held one waits there only once it is released."""
     core.records.change_work(job, position=core.records.new_tail_position())
     if job.state is JobState.BLOCKED:
         core.records.change_work(job, state=JobState.WAITING, waiting_since=now)
-        core.records.note(now, job.id, HistoryKind.PREREQUISITES_DONE)
+        core.records.note(now, job.id, HistoryKind.MAY_BEGIN)
         core.mark_dirty()
 
 

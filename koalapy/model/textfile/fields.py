@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -18,10 +19,20 @@ from pydantic import (
 from pydantic_core import CoreSchema, PydanticCustomError
 from pydantic_core.core_schema import no_info_after_validator_function
 
-from koalapy.model.request import MAX_PROCESSORS
+from koalapy.model.request import MAX_PROCESSORS, Moment
 from koalapy.model.textfile.document import Path, Plain, kind_of
 from koalapy.model.textfile.words import HIDDEN, listed, nearest, shown
-from koalapy.model.units import DAY, HOUR, MILLISECOND, Duration, format_duration, parse_duration, parse_size
+from koalapy.model.units import (
+    DAY,
+    HOUR,
+    MILLISECOND,
+    SECOND,
+    Duration,
+    Instant,
+    format_duration,
+    parse_duration,
+    parse_size,
+)
 
 LONGEST_DURATION = Duration(3650 * DAY)
 _LONGEST_LINE, _LONGEST_WORD = 4_096, 255
@@ -31,6 +42,8 @@ _KEYS_SHOWN = 3  # of a mapping in an advice
 _LARGEST = 10**40  # of a mapping's numbers; Python refuses to write very long ones
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)", re.ASCII)
 _HOURS, _MOST_HOURS = re.compile(r"\d{1,12}(\.\d{1,15})?(e-\d{1,2})?", re.ASCII), 100_000_000
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[-+]\d\d:\d\d)?)?", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WORD = re.compile(r"[^\s-]\S*")
 _TRUE, _FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off"})
 
@@ -142,6 +155,27 @@ def as_size(value: object) -> int:
     if not 1 << 20 <= size < 1 << 53:
         raise wrong(f"is {shown(value)}, which is too {'small' if size < 1 << 20 else 'large'}", "Write 1M or more.")
     return size
+
+
+def as_moment(value: object) -> Moment:
+    """Return the instant that is written, or the time after the submission, such as `3d` or `+2h`.
+
+    An instant without an offset is one of the local clock. Raises PydanticCustomError for other values.
+    """
+    if isinstance(value, str) and _INSTANT.fullmatch(value):
+        try:
+            instant = (datetime.fromisoformat(value).astimezone() - _EPOCH) // timedelta(microseconds=1)
+        except (ValueError, OverflowError):
+            raise wrong(f"is {shown(value)}, which is no instant", "Write it like 2030-01-31T20:00.") from None
+        return Moment(instant=Instant(instant))
+    try:
+        after = as_duration(type(value)(value.removeprefix("+")) if isinstance(value, str) else value)
+    except PydanticCustomError:
+        advice = "Write it like 2030-01-31T20:00, or as a time from the submission on: 2h or 3d."
+        raise wrong(f"is {_named(value)}, neither an instant nor a duration", advice) from None
+    if after < SECOND:
+        raise wrong(f"is {format_duration(after)}, shorter than 1s", "Write a longer time.")
+    return Moment(after=after)
 
 
 def as_processor_hours(value: object) -> int:
@@ -263,6 +297,12 @@ Span = Annotated[
     WithJsonSchema(
         {"type": "string", "pattern": r"^(\d+(\.\d+)?\s*(ms|s|m|h|d))+$", "examples": ["90s", "10m", "2h", "30d"]}
     ),
+]
+When = Annotated[
+    Moment,
+    BeforeValidator(as_moment),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "minLength": 2, "examples": ["2030-01-31T20:00", "2030-01-31T20:00:00Z", "2h"]}),
 ]
 ProcessorHours = Annotated[
     int,

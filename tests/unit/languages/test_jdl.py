@@ -213,7 +213,7 @@ def test_a_mistake_is_refused_with_its_place(text: str | bytes, words: str, code
 def test_the_advice_lists_the_attributes_always_in_the_same_order() -> None:
     with pytest.raises(RequestError) as caught:
         job('Executable = "a"; Unheard = 1;')
-    assert caught.value.reason.advice.endswith("Requirements, Rank, Executable, Arguments, ….")
+    assert caught.value.reason.advice.endswith("Requirements, Rank, ExpiryTime, Executable, ….")
 
 
 @given(st.text('[]{}()=;",.&|<>!?:+-*/%# \nab1eEo\\', max_size=60))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from koalapy.model.request import (
     Interactive,
     KeepOutput,
     Launch,
+    Moment,
     MpiFlavour,
     Request,
     RequestType,
@@ -31,7 +33,7 @@ from koalapy.model.request import (
     WhenBusy,
 )
 from koalapy.model.textfile.document import read_document
-from koalapy.model.units import HOUR, MINUTE, Duration
+from koalapy.model.units import HOUR, MINUTE, Duration, parse_instant
 
 ROOT = Path(__file__).parents[3]
 CLUSTERS = ("vu", "Delft")
@@ -81,6 +83,7 @@ when_busy: queue
 retry_on: [exit, lost, exit]
 communication: none
 barrier: {wait: 1h, processor_hours: 0.5}
+begin: 2030-01-31T20:00:00Z
 expires: 3d
 dttl: 2
 stage_in: [data/./a.txt, /home/me/b.txt, ../c.txt]
@@ -152,7 +155,8 @@ def test_every_key_arrives() -> None:
         when_busy=WhenBusy.QUEUE,
         retry_on=(RetryOn.EXIT, RetryOn.LOST),
         communication=False,
-        expires=Duration(72 * HOUR),
+        begin=Moment(instant=parse_instant("2030-01-31T20:00:00Z")),
+        expires=Moment(after=Duration(72 * HOUR)),
         barrier_wait=HOUR,
         held_limit=HOUR // 2,
         dttl=2,
@@ -203,6 +207,34 @@ def test_a_job_of_several_components_waits() -> None:
 )
 def test_a_job_is_named_after_its_file(source: str, name: str) -> None:
     assert read(SMALL, source, "/", CLUSTERS).name == name
+
+
+@pytest.mark.parametrize(
+    ("written", "zone", "moment"),
+    [
+        ("+2h", "UTC", Moment(after=Duration(2 * HOUR))),
+        ("90m", "UTC", Moment(after=Duration(90 * MINUTE))),
+        ("2030-01-31T20:00", "UTC", Moment(instant=parse_instant("2030-01-31T20:00:00Z"))),
+        ("2030-01-31 20:00:30.5", "UTC", Moment(instant=parse_instant("2030-01-31T20:00:30.5Z"))),
+        ("2030-01-31", "UTC", Moment(instant=parse_instant("2030-01-31T00:00:00Z"))),
+        ("2030-01-31T20:00", "Europe/Amsterdam", Moment(instant=parse_instant("2030-01-31T19:00:00Z"))),
+        ("2030-07-31T20:00", "Europe/Amsterdam", Moment(instant=parse_instant("2030-07-31T18:00:00Z"))),
+        ("2030-01-31T20:00+05:30", "Europe/Amsterdam", Moment(instant=parse_instant("2030-01-31T14:30:00Z"))),
+    ],
+)
+@pytest.mark.parametrize("key", ["begin", "expires"])
+def test_an_instant_or_a_time_from_now_on(
+    key: str, written: str, zone: str, moment: Moment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        found = job(f"{SMALL}{key}: {written}\n")
+        assert getattr(found, key) == moment
+        assert from_mapping(job_mapping(found), "job.yaml", "/home/me/jobs", CLUSTERS) == found
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_clusters_are_not_checked_where_none_are_known() -> None:

@@ -14,7 +14,7 @@ from koalapy.languages import language_of, read_job
 from koalapy.languages.rsl import document_of
 from koalapy.languages.rsl_attributes import COMPONENT_ATTRIBUTES, JOB_ATTRIBUTES, UNSUPPORTED
 from koalapy.model.errors import Reason, RequestError
-from koalapy.model.request import FOREVER, ComponentRequest, Launch, Request, RequestType
+from koalapy.model.request import FOREVER, ComponentRequest, Launch, Moment, Request, RequestType
 from koalapy.model.units import MINUTE, Duration
 
 ROOT = Path(__file__).parents[3]
@@ -67,6 +67,15 @@ def test_a_conjunction_is_a_job_of_one_component() -> None:
     assert (found.stage_in, found.stage_out) == (("/data/a b.txt", "in/c.txt"), ("out.txt", "log"))
     assert found.stage_out_to == (("log", "/keep/logs"),)
     assert found.communication
+
+
+def test_a_job_may_wait_for_so_many_minutes() -> None:
+    assert job("&(executable = a)(max_wait = 90)").expires == Moment(after=Duration(90 * MINUTE))
+    assert job("+(maxWait = 5)(&(executable = a))(&(executable = b))").expires == Moment(after=Duration(5 * MINUTE))
+    reason = refused("+(&(executable = a)(max_wait = 5))(&(executable = b))")
+    assert "max_wait is of one subrequest" in reason.message
+    assert "max_wait is 'soon', no whole number" in refused("&(executable = a)(max_wait = soon)").message
+    assert "max_wait bounds the minutes" in refused("&(executable = a)(expiration = 5)").advice
 
 
 def test_a_multirequest_is_one_job_whose_components_are_its_subrequests() -> None:

@@ -51,6 +51,11 @@ def test_a_job_starts_though_one_cluster_is_free_long_after_the_other(
     expired = koala.end(koala("submit", bounded, "--expires", "1s", "--json").document["id"])
     assert expired["state"] == "failed"
     assert "It has not started within 1s." in (expired["reason"] or "")
+    koala("submit", bounded, "--begin", "2001-01-01").refused(2, "2001-01-01", "has passed", "+2h")
+    koala("submit", bounded, "--begin", "2h", "--expires", "1h").refused(2, "is not before its `expires`")
+    later = koala("submit", bounded, "--begin", "+1s", "--json").document["id"]
+    koala.until(lambda: "may_begin" in kinds(koala, later))
+    assert koala("cancel", later).status == 0
     queued = {job: koala.job(job)["components"][1]["batch_id"] for job in (waits, gives_back)}
 
     gate.touch()
