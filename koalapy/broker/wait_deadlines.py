@@ -1,6 +1,6 @@
 """The instants from which a waiting job may use clusters or batch queues that it may not use before."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from koalapy.information.kis import ClusterSummary
 from koalapy.model.errors import Reason
@@ -8,7 +8,7 @@ from koalapy.model.isolated import needs_terminal
 from koalapy.model.job import Job
 from koalapy.model.request import Request, WhenBusy
 from koalapy.model.settings import Settings
-from koalapy.model.units import Instant
+from koalapy.model.units import Duration, Instant
 from koalapy.model.work import Work
 
 _NONE: frozenset[str] = frozenset()
@@ -40,10 +40,23 @@ def excluded_clusters(now: Instant, job: Job) -> frozenset[str]:
     return frozenset([cluster for cluster, until in job.excluded if now < until]) if job.excluded else _NONE
 
 
-def closed_clusters(now: Instant, job: Job, summaries: Iterable[ClusterSummary]) -> frozenset[str]:
-    """Return the clusters that are excluded for this job now; for an interactive one also all that isolate programs."""
+def closed_clusters(now: Instant, job: Job, summaries: Collection[ClusterSummary]) -> frozenset[str]:
+    """Return the clusters that are excluded for this job now.
+
+    For an interactive one these are also all that isolate programs. Before a job's `begin` they are also those whose
+    queues take no walltime that lasts from now on.
+    """
     excluded = excluded_clusters(now, job) if job.excluded else _NONE
+    if job.request.claim_before is not None and (early := time_to_begin(now, job)):
+        excluded |= frozenset([each.name for each in summaries if _is_too_early(job, each, early)])
     return excluded | isolating(summaries) if needs_terminal(job.request) else excluded
+
+
+def _is_too_early(job: Job, cluster: ClusterSummary, early: Duration) -> bool:
+    if cluster.walltime_limit is None:
+        return False
+    there = [each.queue_walltime for each in job.request.components if each.cluster in (None, cluster.name)]
+    return any(each is not None and each + early > cluster.walltime_limit for each in there)
 
 
 def isolating(summaries: Iterable[ClusterSummary]) -> frozenset[str]:
@@ -67,8 +80,20 @@ def expires_at(job: Job) -> Instant | None:
 
 
 def begins_at(work: Work) -> Instant | None:
-    """Return the instant before which its user does not want it in the wait queue; None without such an instant."""
+    """Return the instant before which the work does not begin; None without such an instant."""
     return None if work.request.begin is None else work.request.begin.of(work.submitted_at)
+
+
+def enters_queue_at(work: Work) -> Instant | None:
+    """Return the instant until which the work is blocked; None without such an instant."""
+    begins = begins_at(work)
+    return None if begins is None else Instant(begins - (work.request.claim_before or 0))
+
+
+def time_to_begin(now: Instant, job: Job) -> Duration:
+    """Return how long components that are claimed now are held until the job's `begin`; 0 without one, and after it."""
+    begins = begins_at(job)
+    return Duration(0 if begins is None else max(0, begins - now))
 
 
 def why_untimely(request: Request, now: Instant) -> Reason | None:

@@ -26,7 +26,7 @@ class Promise(StrEnum):
     SOUND = "no part fails by itself"
     NETWORK = "components that communicate share one network"
     CLAIM = "no job holds a claim past its time"
-    BEGINS = "a job enters the wait queue no sooner than its user wants it, and then at once"
+    BEGINS = "a job enters the wait queue and starts no sooner than its user wants it, and then at once"
     EXPIRES = "no job waits for its first start past the time that its user allows"
     HELD = "components held for those in queues keep to their bound, and only they are given back, uncounted"
     BACKLOG = "no more batch jobs of koalapy wait in a queue than its backlog allows"

@@ -170,6 +170,7 @@ def show_request(request: "JobRequest", pilot: bool = False) -> None:
         "communication",
         "on_error",
         "begin",
+        "claim_before",
         "expires",
         "stage_in",
         "stage_out",

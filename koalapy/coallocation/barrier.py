@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from koalapy.attempts.submission import BARRIER_MARGIN
+from koalapy.broker.wait_deadlines import begins_at, time_to_begin
 from koalapy.coallocation.hold import is_awaited
 from koalapy.coallocation.retries import omit
 from koalapy.coallocation.stop import account_barrier_time, stop_job
@@ -51,8 +52,11 @@ def end_session(core: Core, cluster: str) -> None:
 
 
 def release_if_whole(core: Core, now: Instant, job: Job) -> None:
-    """Release the job if every component of this try is known to be at its barrier in the present session."""
-    if not job.state.claiming:
+    """Release the job if every component of this try is known to be at its barrier in the present session.
+
+    One that is claimed before its `begin` is held until then.
+    """
+    if not job.state.claiming or time_to_begin(now, job):
         return
     present = job.present
     for attempt in present:
@@ -125,7 +129,7 @@ def _barrier_ends(job: Job, settings: Settings) -> Instant | None:
     """Return when the barrier times out; None if its timer does not run.
 
     The timer starts with the first component at the barrier, or else with the start of the last batch job. With that
-    start if components may wait for those in queues.
+    start if components may wait for those in queues. It starts no sooner than the job is to begin.
     """
     came = started = None
     for each in job.present:
@@ -141,6 +145,7 @@ def _barrier_ends(job: Job, settings: Settings) -> Instant | None:
         return None
     since = came if came is not None else started
     assert since is not None
+    since = max(since, begins_at(job) or since)
     return Instant(since + settings.barrier_timeout + _jitter(job, settings.barrier_timeout))
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from koalapy.attempts.directories import host_cluster_of
 from koalapy.attempts.submission import submit
 from koalapy.broker.broker import Placement, placement_on
+from koalapy.broker.wait_deadlines import time_to_begin
 from koalapy.coallocation import choices, hold
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
@@ -41,7 +42,8 @@ def claim(core: Core, now: Instant, job: Job, placement: Placement, patient: boo
         core.records.change(job, state=JobState.FAILED, reason=reason, finished_at=now)
         return core.records.note(now, job.id, HistoryKind.WORK_FAILED, code=reason.code, message=str(reason))
     placed_components = zip(job.request.components, allocation, strict=True)
-    wait = hold.longest_wait(core, job.request, placed_components) if patient else None
+    early = time_to_begin(now, job)
+    wait = hold.longest_wait(core, job.request, placed_components, early) if patient else None
     core.records.begin(
         job, attempts, state=JobState.CLAIMING, numbers=tuple(numbers), claimed_at=now, reason=None, outcome=None,
         patient=patient, barrier_wait=wait, **({"choices": (), "choice": 0} if patient else {}),
@@ -49,7 +51,7 @@ def claim(core: Core, now: Instant, job: Job, placement: Placement, patient: boo
     times = {} if wait is None else {"barrier_wait": wait}
     core.records.note(now, job.id, HistoryKind.JOB_CLAIMED, clusters=placed, **times)
     for attempt in job.present:
-        submit(core, attempt, job.request, wait=wait)
+        submit(core, attempt, job.request, wait=Duration((wait or 0) + early))
     return None
 
 

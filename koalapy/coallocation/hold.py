@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from koalapy.attempts.cancel import cancel, detach
 from koalapy.attempts.directories import remove_directory
 from koalapy.attempts.submission import submit
-from koalapy.broker.wait_deadlines import left_to_hold
+from koalapy.broker.wait_deadlines import begins_at, left_to_hold, time_to_begin
 from koalapy.coallocation.stop import account_barrier_time, barrier_time, stop_job
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
@@ -41,9 +41,11 @@ _USED_UP = Reason(
 
 
 def longest_wait(
-    core: Core, request: Request, placed: Iterable[tuple[ComponentRequest, str | None]]
+    core: Core, request: Request, placed: Iterable[tuple[ComponentRequest, str | None]], early: Duration
 ) -> Duration | None:
     """Return how long components that enter queues may wait at their barriers; None if the time-out applies to them.
+
+    `early`: the time until the job's `begin`, which does not count.
 
     It is the job's own time or the grid file's, or as much of it as the clusters' limits of the walltime leave.
     """
@@ -55,7 +57,7 @@ def longest_wait(
         count += 1
         limit = core.information.walltime_limit(cluster)
         if limit is not None and (needed := component.queue_walltime) is not None:
-            wait = Duration(min(wait, limit - needed))
+            wait = Duration(min(wait, limit - needed - early))
     return wait if count > 1 and wait > 0 else None
 
 
@@ -68,14 +70,15 @@ def is_awaited(job: Job) -> bool:
 def held_until(job: Job, settings: Settings) -> Instant | None:
     """Return when the held components are given back; None while none is held, or none is awaited.
 
-    That is at the end of their wait, or when they have used up the processor time that the job may hold.
+    Their wait ends after `barrier_wait`, counted from the job's `begin` if they came before. It also ends when they
+    have used up the processor time that the job may hold.
     """
     if job.barrier_wait is None:
         return None
     held = [(each.processors, each.at_barrier_at) for each in _held(job) if each.at_barrier_at is not None]
     if not held or not is_awaited(job):
         return None
-    ends = min([came for _, came in held]) + job.barrier_wait
+    ends = max(min([came for _, came in held]), begins_at(job) or 0) + job.barrier_wait
     if (left := left_to_hold(job, settings)) is not None:
         total = left + sum([processors * came for processors, came in held])
         ends = min(ends, -(-total // sum([processors for processors, _ in held])))
@@ -150,4 +153,5 @@ def _queue_again(core: Core, now: Instant, job: Job, attempt: Attempt) -> None:
         remove_directory(core, attempt)
     core.records.follow(job, attempt, following)
     core.records.note_attempt(now, following.id, cluster, HistoryKind.COMPONENT_QUEUED_AGAIN)
-    return submit(core, following, job.request, wait=job.barrier_wait)
+    wait = Duration((job.barrier_wait or 0) + time_to_begin(now, job))
+    return submit(core, following, job.request, wait=wait)

@@ -5,7 +5,7 @@ It examines only jobs that changed or whose timer expired; each job has one time
 
 from koalapy.attempts import missing
 from koalapy.attempts.cancel import can_be_cancelled
-from koalapy.broker.wait_deadlines import begins_at, expires_at, wait_deadlines
+from koalapy.broker.wait_deadlines import begins_at, enters_queue_at, expires_at, wait_deadlines
 from koalapy.coallocation import barrier, completion, deadlock, hold
 from koalapy.coallocation.flows.prerequisites import enter_queue, may_begin
 from koalapy.coallocation.lowering import lower, lowered_from
@@ -129,8 +129,8 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
     """
     state = job.state
     expires = expires_at(job)
-    if state is JobState.BLOCKED and (begin := begins_at(job)) is not None and begin > now:
-        return begin if expires is None else min(begin, expires)
+    if state is JobState.BLOCKED and (until := enters_queue_at(job)) is not None and until > now:
+        return until if expires is None else min(until, expires)
     if not (state.claiming or state.queued or core.run_list.missing):
         return expires
     if expires is not None and expires <= now:
@@ -143,6 +143,8 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
             ends = [*ends, due]
         return min([moment for moment in ends if moment > now]) if ends and max(ends) > now else None
     earliest = barrier.deadline(job, core.settings) if state.claiming else None
+    if state.claiming and (begins := begins_at(job)) is not None and begins > now:
+        earliest = begins if earliest is None else min(earliest, begins)
     if job.barrier_wait is not None and state.claiming and (moment := hold.next_moment(job, core.settings)) is not None:
         earliest = moment if earliest is None else min(earliest, moment)
     if expires is not None:

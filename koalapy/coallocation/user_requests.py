@@ -69,7 +69,7 @@ def _add(
     place = core.records.new_place()
     assert place is not None, "ids were counted before"
     identity, position = place
-    begin = None if request.begin is None else request.begin.of(now)
+    begin = None if request.begin is None else Instant(request.begin.of(now) - (request.claim_before or 0))
     common: dict[str, Any] = {
         "id": identity,
         "owner": event.owner,

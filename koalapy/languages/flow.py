@@ -194,6 +194,7 @@ def job_request(job: JobKeys, name: str, directory: str) -> Request:
         retrials=job.on_error,
         relax_after=job.relax_after,
         begin=job.begin,
+        claim_before=job.claim_before,
         expires=job.expires,
         barrier_wait=None if job.barrier is None else job.barrier.wait,
         held_limit=None if job.barrier is None else job.barrier.processor_hours,

@@ -73,7 +73,7 @@ from koalapy.model.textfile.fields import (
 )
 from koalapy.model.textfile.notify import NotifyEntries
 from koalapy.model.textfile.words import shown, use_known
-from koalapy.model.units import HOUR, SECOND
+from koalapy.model.units import DAY, HOUR, SECOND, format_duration
 
 MOST_FILES = 1_000
 MOST_RETRIALS = 1_000_000
@@ -463,6 +463,10 @@ class JobKeys(Section):
         default=None,
         description="it is placed no sooner: an instant, or a time after its submission; by default at once",
     )
+    claim_before: Annotated[Span, lasting(SECOND)] | None = Field(
+        default=None,
+        description="so long before its `begin` its components are claimed; they are held until then. Not by default",
+    )
     expires: When | None = Field(
         default=None,
         description="it fails if it has not started by this instant, or so long after its submission; "
@@ -524,6 +528,19 @@ class JobKeys(Section):
         if self.interactive is not None and self.components and self.components[0].launch is Launch.MPI:
             what = "is not for `launch: mpi`, whose first process is mpirun"
             raise wrong(what, "Remove it, or start mpirun in the program.", at=("interactive",))
+        return self
+
+    @model_validator(mode="after")
+    def _check_claim_before(self) -> Self:
+        if self.claim_before is None:
+            return self
+        if self.begin is None:
+            raise wrong("needs a begin", "Write `begin`, or remove it.", at=("claim_before",))
+        if len(self.components) == 1:
+            raise wrong("is for a job of several components", "Remove it.", at=("claim_before",))
+        if self.claim_before > DAY:
+            what = f"is {format_duration(self.claim_before)}, longer than 1d"
+            raise wrong(what, "Write 1d or less.", at=("claim_before",))
         return self
 
     @model_validator(mode="after")

@@ -30,6 +30,7 @@ def job_mapping(found: Request) -> dict[str, Any]:
         "relax_after": None if found.relax_after is None else format_duration(found.relax_after),
         "barrier": _barrier_mapping(found),
         "begin": None if found.begin is None else str(found.begin),
+        "claim_before": None if found.claim_before is None else format_duration(found.claim_before),
         "expires": None if found.expires is None else str(found.expires),
         "on_error": "n" if found.retrials == FOREVER else found.retrials,
         "keep_output": None if found.keep_output is None else str(found.keep_output),

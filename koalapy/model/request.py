@@ -217,8 +217,9 @@ class Request:
     `dttl`: over how many links neighbouring sites are asked for processors for it; None for the grid file's.
     `barrier_wait`: how long components that came through queues wait at their barriers, None for the grid file's time.
     `held_limit`: the processor-microseconds that they may wait there in all, None for the grid file's.
-    `begin`: it enters the wait queue no sooner. `expires`: when it fails if it was never released; None: it waits for
-    ever.
+    `begin`: it is released no sooner. `claim_before`: so long before that it enters the wait queue, so that its
+    components are claimed and held until then; None: it enters at that instant. `expires`: when it fails if it was
+    never released; None: it waits for ever.
     """
 
     name: str
@@ -249,6 +250,7 @@ class Request:
     barrier_wait: Duration | None = None
     held_limit: int | None = None
     begin: Moment | None = None
+    claim_before: Duration | None = None
     expires: Moment | None = None
 
     @property

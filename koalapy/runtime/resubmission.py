@@ -26,7 +26,8 @@ def request_again(work: Work) -> Request:
     written = (work.written if isinstance(work, Job) else None) or work.request
     components = tuple([replace(each, processors=each.most or each.processors) for each in written.components])
     begin = None if written.begin is None or written.begin.instant is not None else written.begin
-    return replace(written, files="", components=components, begin=begin)
+    claim_before = None if begin is None else written.claim_before
+    return replace(written, files="", components=components, begin=begin, claim_before=claim_before)
 
 
 def request_of_flow(flow: Flow, jobs: Sequence[Work], failed: bool = False) -> Request:

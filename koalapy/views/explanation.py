@@ -12,7 +12,7 @@ from koalapy.answers.sweeps import JobStateName
 from koalapy.broker.availability import Availability
 from koalapy.broker.broker import find_placement
 from koalapy.broker.fit import Misfit
-from koalapy.broker.wait_deadlines import begins_at, closed_clusters, expires_at
+from koalapy.broker.wait_deadlines import begins_at, closed_clusters, enters_queue_at, expires_at
 from koalapy.coallocation.hold import is_awaited
 from koalapy.coallocation.stop import barrier_time
 from koalapy.core.wait_queue import in_order
@@ -286,7 +286,10 @@ def _sent_summary(job: SentJob, connected: bool) -> str:
 
 def _why_not_begun(found: Explanation) -> str:
     begins = begins_at(found.work)
+    claims = enters_queue_at(found.work)
     not_before = f"It begins no sooner than {format_instant(begins)}." if begins is not None else ""
+    if claims is not None and claims != begins:
+        not_before += f" It is claimed from {format_instant(claims)} on."
     if not found.waits_for:
         return not_before
     jobs = [f"job {each.id} ({each.request.name}, {each.state})" for each in found.waits_for[:_MOST_NAMED]]
@@ -372,6 +375,8 @@ def _held_there(found: Explanation) -> str:
 def _claiming(found: Explanation, job: Job) -> str:
     late = [each for each in job.present if each.at_barrier_at is None or each.state.ended]
     text = "It waits for " + (", ".join(_late(each, found) for each in late) or "its release") + "."
+    if (begins := begins_at(job)) is not None:
+        text += f" It begins no sooner than {format_instant(begins)}."
     text += "".join([_holds(each) for each in found.held[:_MOST_NAMED]])
     if (more := len(found.held) - _MOST_NAMED) > 0:
         text += f" So {'does' if more == 1 else 'do'} {counted_as(more, 'other')}."

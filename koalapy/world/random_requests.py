@@ -73,7 +73,8 @@ def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = 
     if habits.expires and rng.random() < habits.expires:
         request = replace(request, expires=_after(rng, (30, 120, 600)))
     if habits.begin and rng.random() < habits.begin:
-        request = replace(request, begin=_after(rng, (5, 20, 100)))
+        early = rng.choice((None, Duration(10 * SECOND), Duration(60 * SECOND)))
+        request = replace(request, begin=_after(rng, (5, 20, 100)), claim_before=early)
     if habits.held_limit and rng.random() < habits.held_limit:
         request = replace(request, held_limit=rng.choice((1, 40, 400)) * SECOND)
     if habits.matching and rng.random() < habits.matching:

@@ -454,6 +454,10 @@ def _a_job_does_not_wait_for_its_begin() -> Any:
     return patch.object(user_requests, "_add", add)
 
 
+def _a_job_that_is_claimed_early_is_released_before_its_begin() -> Any:
+    return patch.object(barrier, "time_to_begin", lambda now, job: 0)
+
+
 def _a_job_stays_blocked_past_its_begin() -> Any:
     return patch.object(step, "may_begin", lambda core, now, work: False)
 
@@ -1228,6 +1232,14 @@ MUTANTS = (
         (P.BEGINS,),
         HARDLY_ANY,
         habits=Habits(begin=0.5),
+    ),
+    Mutant(
+        "a job that is claimed early is released before its begin",
+        _a_job_that_is_claimed_early_is_released_before_its_begin,
+        (P.BEGINS,),
+        HARDLY_ANY,
+        habits=Habits(begin=0.5),
+        seed=3,
     ),
     Mutant(
         "a job stays blocked past its begin",

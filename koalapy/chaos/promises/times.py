@@ -87,12 +87,13 @@ class Times:
         self._blocked.pop(job.id, None)
         if job.request.begin is None:
             return
-        begins = job.request.begin.of(job.submitted_at)
+        begins = _begins(job)
+        enters = Instant(begins - (job.request.claim_before or 0))
         if job.state is JobState.BLOCKED and not job.request.after:
-            self._blocked[job.id] = begins
-        early = job.state in (JobState.WAITING, JobState.CLAIMING) and self._decided_at is not None
-        if early and self._decided_at is not None:
-            promise(self._decided_at >= begins, Promise.BEGINS, "job", job.id, "is", job.state, "before", begins)
+            self._blocked[job.id] = enters
+        first = {JobState.WAITING: enters, JobState.CLAIMING: enters, JobState.RUNNING: begins}.get(job.state)
+        if first is not None and self._decided_at is not None:
+            promise(self._decided_at >= first, Promise.BEGINS, "job", job.id, "is", job.state, "before", first)
 
     def _is_soon(self, before: dict[JobId, Instant], job: JobId, decided_at: Instant) -> bool:
         since = self._late[job] = before.get(job, decided_at)
@@ -114,7 +115,8 @@ class Times:
             yield "claim's", Instant(self._claimed_at[job.id] + self._claim)
         came = [each.at_barrier_at for each in job.present if each.at_barrier_at is not None]
         if came or (started and not unstarted):
-            yield "barrier's", Instant((min(came) if came else max(started)) + self._barrier)
+            since = min(came) if came else max(started)
+            yield "barrier's", Instant(max(since, _begins(job)) + self._barrier)
 
     def _left_to_hold(self, job: Job) -> int | None:
         limit = self._held_limit if job.request.held_limit is None else job.request.held_limit
@@ -137,11 +139,15 @@ class Times:
         held = [each.at_barrier_at for each in job.present if each.state.at_barrier and each.at_barrier_at is not None]
         if not _have_started(job):
             if held:
-                yield "components'", Instant(min(held) + wait)
+                yield "components'", Instant(max(min(held), _begins(job)) + wait)
             return
         started = [each.allocated_at for each in job.present if each.allocated_at is not None]
         if started:
-            yield "barrier's", Instant(max(started) + self._barrier)
+            yield "barrier's", Instant(max(*started, _begins(job)) + self._barrier)
+
+
+def _begins(job: Job) -> Instant:
+    return Instant(0) if job.request.begin is None else job.request.begin.of(job.submitted_at)
 
 
 def _have_started(job: Job) -> bool:

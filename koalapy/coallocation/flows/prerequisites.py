@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from koalapy.broker.wait_deadlines import begins_at
+from koalapy.broker.wait_deadlines import enters_queue_at
 from koalapy.coallocation.flows.ends import count_end
 from koalapy.core.core import Core
 from koalapy.model.errors import Reason
@@ -60,8 +60,8 @@ def step(core: Core, now: Instant) -> None:
 
 def may_begin(core: Core, now: Instant, work: Work) -> bool:
     """Return whether nothing is left for which the work is blocked."""
-    begin = begins_at(work)
-    return not core.prerequisites.awaited(work.id) and (begin is None or now >= begin)
+    until = enters_queue_at(work)
+    return not core.prerequisites.awaited(work.id) and (until is None or now >= until)
 
 
 def enter_queue(core: Core, now: Instant, job: Work) -> None:

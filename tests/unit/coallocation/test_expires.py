@@ -8,9 +8,11 @@ from engine_play import INSTANCE, SIZES, Play, alike, check, component, make
 from koalapy.broker.wait_deadlines import why_untimely
 from koalapy.engine import Engine
 from koalapy.model.change import Snapshot
+from koalapy.model.commands import ReleaseAttempt, SubmitAttempt
 from koalapy.model.events import AttemptCleanedUp, CancelRequested, ClusterConnected, HoldRequested, ReleaseRequested
-from koalapy.model.identity import JobId
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.request import FlowJob, Moment, WhenBusy
+from koalapy.model.settings import BARRIER_WAIT
 from koalapy.model.states import JobState
 from koalapy.model.units import DAY, HOUR, MINUTE, Duration, Instant, format_instant
 from koalapy.policies.placement import worst_fit
@@ -224,3 +226,82 @@ def test_a_job_that_could_never_begin_is_refused(
         reason = why_untimely(request, Instant(10 * HOUR))
         assert (None if reason is None else reason.code) == code
         assert reason is None or reason.advice
+
+
+def claimed_early(game: Play, **fields: object) -> JobId:
+    """A job that begins after an hour, and is claimed from ten minutes before on."""
+    begin = {"begin": Moment(after=HOUR), "claim_before": Duration(10 * MINUTE)}
+    job = game.submit(component(8, "alpha"), component(8, "beta"), **begin, **fields)
+    wake_until(game, Duration(49 * MINUTE))
+    assert state(game, job) is JobState.BLOCKED
+    wake_until(game, Duration(2 * MINUTE))
+    return job
+
+
+def released(game: Play) -> list[AttemptId]:
+    return [each.attempt for each in game.pending if isinstance(each, ReleaseAttempt)]
+
+
+def test_the_components_of_a_job_are_held_until_its_begin() -> None:
+    game = Play(alike())
+    job = claimed_early(game)
+    game.measure()
+    assert state(game, job) is JobState.CLAIMING
+    found = game.job(job)
+    orders = [each for each in game.pending if isinstance(each, SubmitAttempt)]
+    early = found.submitted_at + HOUR - (found.claimed_at or 0)
+    assert {each.walltime - each.request.walltime - game.settings.beside_program for each in orders} == {early}
+    game.come(*game.attempts(job))
+    wake_until(game, Duration(8 * MINUTE))
+    assert (state(game, job), released(game)) == (JobState.CLAIMING, [])
+    assert "It begins no sooner than" in summary(explain(game.engine, game.now, found, worst_fit))
+    moment = game.engine.next_wakeup()
+    assert moment == found.submitted_at + HOUR
+    game.apply(after=Duration(moment - game.now))
+    assert released(game) == game.attempts(job)
+    assert (state(game, job), game.job(job).submission_failures) == (JobState.RUNNING, 0)
+    check(game)
+
+
+def test_the_times_at_barriers_begin_with_the_job() -> None:
+    game = Play(alike())
+    job = claimed_early(game)
+    game.measure()
+    game.come(game.attempts(job)[0])
+    game.apply(game.report(game.attempts(job)[1], "started"))
+    wake_until(game, Duration(13 * MINUTE))
+    assert state(game, job) is JobState.CLAIMING, "not yet five minutes after its begin"
+    wake_until(game, Duration(3 * MINUTE))
+    assert game.job(job).submission_failures == 1
+
+
+def test_a_component_that_is_held_early_is_given_back_after_the_begin() -> None:
+    game = Play(alike(queue_after=Duration(0)))
+    game.measure(**SIZES)
+    job = claimed_early(game, when_busy=WhenBusy.QUEUE)
+    game.measure(**SIZES)
+    assert game.job(job).barrier_wait == BARRIER_WAIT
+    game.come(game.attempts(job)[0])
+    gives_back = game.job(job).submitted_at + HOUR + BARRIER_WAIT
+    wake_until(game, Duration(gives_back - game.now - MINUTE))
+    assert not game.job(job).given_back
+    wake_until(game, Duration(2 * MINUTE))
+    assert [each.component for each in game.job(job).given_back] == [0]
+
+
+def test_a_queue_that_takes_no_such_walltime_is_left_out_until_it_does() -> None:
+    game = Play(alike())
+    limit = HOUR + game.settings.beside_program + 5 * MINUTE  # five minutes more than the program asks for
+    game.measure(**SIZES)
+    job = claimed_early(game)
+
+    def measure() -> None:
+        for name in ("alpha", "beta"):
+            found = game.measurement(name, 0)
+            game.apply(replace(found, state=replace(found.state, walltime_limit=Duration(limit))))
+
+    measure()
+    assert state(game, job) is JobState.WAITING
+    wake_until(game, Duration(5 * MINUTE))
+    measure()
+    assert state(game, job) is JobState.CLAIMING

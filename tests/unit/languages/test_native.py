@@ -84,6 +84,7 @@ retry_on: [exit, lost, exit]
 communication: none
 barrier: {wait: 1h, processor_hours: 0.5}
 begin: 2030-01-31T20:00:00Z
+claim_before: 30m
 expires: 3d
 dttl: 2
 stage_in: [data/./a.txt, /home/me/b.txt, ../c.txt]
@@ -156,6 +157,7 @@ def test_every_key_arrives() -> None:
         retry_on=(RetryOn.EXIT, RetryOn.LOST),
         communication=False,
         begin=Moment(instant=parse_instant("2030-01-31T20:00:00Z")),
+        claim_before=Duration(30 * MINUTE),
         expires=Moment(after=Duration(72 * HOUR)),
         barrier_wait=HOUR,
         held_limit=HOUR // 2,

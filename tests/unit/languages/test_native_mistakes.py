@@ -176,6 +176,8 @@ BAD_IN_JOB = [
     ("begin: 20:00", "begin is '20:00', neither an instant nor a duration"),
     ("begin: 2030-02-31T20:00", "begin is '2030-02-31T20:00', which is no instant"),
     ("begin: 0001-01-01", "begin is '0001-01-01', which is no instant"),
+    ("claim_before: 5m", "claim_before needs a begin"),
+    ("claim_before: 5m\nbegin: 2h", "claim_before is for a job of several components"),
     ("begin: ++2h", "begin is '++2h', neither an instant nor a duration"),
     ("begin: -2h", "begin is '-2h', neither an instant nor a duration"),
     ("begin: [2h]", "begin is a list, neither an instant nor a duration"),

@@ -223,6 +223,7 @@ HARMLESS = {
 OF_JOBS = {  # the fields of a job, and where each is judged
     **dict.fromkeys(("components", "jobs"), "why_not_run"),
     **dict.fromkeys(("stage_in", "stage_out", "keep_output", "interactive", "parameters", "begin"), "why_not_sent"),
+    "claim_before": "only with begin",
     **dict.fromkeys(("site", "notify", "after"), "the link"),
     "priority": "receiving", "barrier_wait": "receiving", "held_limit": "receiving", "expires": "it ends sooner",
     "stage_out_to": "only with stage_out", "files": "only with stage_in",
