@@ -13,6 +13,7 @@ from koalapy.model.commands import CancelAttempt, CompareAds, SubmitAttempt
 from koalapy.model.errors import Reason
 from koalapy.model.events import (
     AdsCompared,
+    AttemptStuck,
     CancelRequested,
     ClusterMeasured,
     HoldRequested,
@@ -232,6 +233,15 @@ def test_a_co_allocated_job_with_a_component_out_of_reach_is_left_alone() -> Non
     running(play, whole)
     play.lose("beta")
     assert states(play, urgent(play, 32), whole) == [W, R]
+
+
+def test_a_job_with_a_stuck_batch_job_is_left_alone_since_its_processors_may_not_come_free() -> None:
+    play = game()
+    *others, youngest = full_alpha(play)
+    (attempt,) = play.attempts(youngest)
+    play.apply(AttemptStuck(attempt=attempt, reason=BUSY))
+    urgent(play, 8)
+    assert states(play, *others, youngest) == [R, R, S, R]
 
 
 def test_a_claiming_job_makes_room_too() -> None:
