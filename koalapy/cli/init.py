@@ -24,8 +24,8 @@ from koalapy.config.connect import ConnectError, parse_connect
 from koalapy.config.schema import Cluster
 from koalapy.config.values import LONGEST_NAME, is_name
 from koalapy.init.choosing import Entry, entry, proposed_name
-from koalapy.init.looking import Look, look
 from koalapy.init.ssh_hosts import ssh_hosts
+from koalapy.init.survey import HeadSurvey, survey_head
 from koalapy.init.writing import text, write
 from koalapy.model.errors import RequestError
 from koalapy.model.textfile.words import visible
@@ -83,16 +83,16 @@ def init(
         keys = {"identity": identity, "known_hosts": known_hosts, "ssh_config": _config_file(ssh_config)}
         given = {key: value for key, value in keys.items() if value}
         inputs = _inputs(cluster or [], given) if cluster or yes else _asked(given)
-        looks = _look(inputs)
-        content = _content(name, inputs, looks)
+        surveys = _survey_all(inputs)
+        content = _content(name, inputs, surveys)
         written = content is not None and (yes or _confirmed(path, content, force))
         if written and content is not None:
             write(path, content)
     if json:
-        print_json(_document(path, written, content, inputs, looks))
+        print_json(_document(path, written, content, inputs, surveys))
     else:
         _conclude(path, written, content)
-    if content is None or any(seen.reason for seen in looks):
+    if content is None or any(seen.reason for seen in surveys):
         raise typer.Exit(FAILED)
 
 
@@ -220,19 +220,19 @@ def _connect(word: str, hosts: Sequence[str]) -> str:
     return word if ":" in word else f"ssh://{word}"
 
 
-# ---- looking
+# ---- surveys
 
 
-def _look(inputs: Sequence[ClusterInput]) -> list[Look]:
+def _survey_all(inputs: Sequence[ClusterInput]) -> list[HeadSurvey]:
     """Examine the head nodes, several at a time. The messages of their start keep the order of `inputs`."""
     for named in inputs:
         print_message(f"Looking at {named.name} ({named.connect})…")
     with ThreadPoolExecutor(_AT_A_TIME) as threads:
-        return list(threads.map(_look_at, inputs))
+        return list(threads.map(_survey_of, inputs))
 
 
-def _look_at(named: ClusterInput) -> Look:
-    seen = look(connection_of(_cluster(named), AtTerminal()))
+def _survey_of(named: ClusterInput) -> HeadSurvey:
+    seen = survey_head(connection_of(_cluster(named), AtTerminal()))
     if seen.reason is not None:
         print_message(f"{named.name}: {seen.reason}")
     return seen
@@ -241,13 +241,13 @@ def _look_at(named: ClusterInput) -> Look:
 def _cluster(named: ClusterInput) -> Cluster:
     """Return the cluster with the settings that a login needs."""
     described = {"batch": "local", "connect": named.connect, **named.given}
-    grid = {"grid": "looking", "clusters": {named.name: described}}
+    grid = {"grid": "survey", "clusters": {named.name: described}}
     return _read(json.dumps(grid)).clusters[named.name]
 
 
-def _content(grid: str, inputs: Sequence[ClusterInput], looks: Sequence[Look]) -> str | None:
+def _content(grid: str, inputs: Sequence[ClusterInput], surveys: Sequence[HeadSurvey]) -> str | None:
     """Return the grid file's text, which was checked; None if no cluster could be examined."""
-    pairs = list(zip(inputs, looks, strict=True))
+    pairs = list(zip(inputs, surveys, strict=True))
     entries: list[Entry] = [
         entry(named.name, named.connect, named.given, seen) for named, seen in pairs if seen.reason is None
     ]
@@ -288,7 +288,7 @@ def _conclude(path: Path, written: bool, content: str | None) -> None:
 
 
 def _document(
-    path: Path, written: bool, content: str | None, inputs: Sequence[ClusterInput], looks: Sequence[Look]
+    path: Path, written: bool, content: str | None, inputs: Sequence[ClusterInput], surveys: Sequence[HeadSurvey]
 ) -> dict[str, Any]:
     return {
         "schema": "koala.init/1",
@@ -302,6 +302,6 @@ def _document(
                 "found": seen.survey or None,
                 "error": asdict(seen.reason) if seen.reason is not None else None,
             }
-            for named, seen in zip(inputs, looks, strict=True)
+            for named, seen in zip(inputs, surveys, strict=True)
         ],
     }

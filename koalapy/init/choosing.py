@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from koalapy.config.values import LONGEST_NAME
-from koalapy.init.looking import Look
+from koalapy.init.survey import HeadSurvey
 from koalapy.model.counts import counted_as
 from koalapy.model.units import SECOND, Duration, format_duration
 
@@ -26,7 +26,7 @@ class Entry:
     comments: tuple[str, ...]
 
 
-def entry(name: str, connect: str, given: dict[str, str], seen: Look) -> Entry:
+def entry(name: str, connect: str, given: dict[str, str], seen: HeadSurvey) -> Entry:
     """Return the entry for a survey's result. `given`: further keys that the person named, such as identity."""
     survey = seen.survey
     systems: list[Found] = survey["systems"]

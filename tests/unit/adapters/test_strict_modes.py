@@ -16,7 +16,7 @@ from koalapy_adapters.errors import ClusterError
 from koalapy_adapters.strict_modes import Host, refusal
 from other_users import ALICE, MALLORY, PROJECT, owned, run_as
 
-from koalapy.init import looking
+from koalapy.init import survey
 from koalapy.init.choosing import entry
 
 place = other_users.place
@@ -189,11 +189,11 @@ def test_a_grid_file_is_written_with_a_directory_that_passes(place: Path) -> Non
     settings = [f"{name}={value}" for name, value in environment.items()]
     before = set(Path("/tmp").glob("koala-init-*"))
 
-    def looked(*more: str) -> looking.Look:
+    def looked(*more: str) -> survey.HeadSurvey:
         argv = other_users.argv_as(ALICE, "env", "-i", *settings, *more, "sh", "-c", 'cd /; exec sh -c "$0"')
         connection = CommandConnection(argv)
         connection.python = other_users.PYTHON
-        return looking.look(connection)
+        return survey.survey_head(connection)
 
     seen = looked(f"SCRATCH={scratch}")
     assert seen.reason is None

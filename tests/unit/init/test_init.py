@@ -22,8 +22,8 @@ from waiting import until
 from koalapy.cli.main import app
 from koalapy.config import read_grid
 from koalapy.init.choosing import Entry, chosen_environment, chosen_queue, entry, proposed_name
-from koalapy.init.looking import Look
 from koalapy.init.ssh_hosts import ssh_hosts
+from koalapy.init.survey import HeadSurvey
 from koalapy.init.writing import text
 
 COMMAND = [sys.executable, "-m", "koalapy.cli.main", "init"]
@@ -40,7 +40,7 @@ def environment(name: str, rule: str = "$fill_up", controls: bool = True) -> Doc
     return {"name": name, "controls": controls, "rule": rule, "slots": 99}
 
 
-def surveyed(**system: Any) -> Look:
+def surveyed(**system: Any) -> HeadSurvey:
     """Return the survey of a head node with this batch system; without one, if none is given."""
     reported: dict[str, Any] = {
         "batch": "slurm",
@@ -62,7 +62,7 @@ def surveyed(**system: Any) -> Look:
         "home_remote": True,
         "systems": [reported | system] if system else [],
     }
-    return Look(survey)
+    return HeadSurvey(survey)
 
 
 sshd = connection_ends.sshd
@@ -171,7 +171,7 @@ def test_a_machine_without_a_batch_system_gets_a_queue_of_its_own() -> None:
 
 
 def test_a_python_that_had_to_be_looked_for_is_named() -> None:
-    seen = Look(surveyed(batch="slurm").survey, "/opt/python3")
+    seen = HeadSurvey(surveyed(batch="slurm").survey, "/opt/python3")
     assert entry("vu", "ssh://fs0", {}, seen).settings["python"] == "/opt/python3"
 
 

@@ -22,7 +22,7 @@ _OPEN = "shared_open_to_others"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class HeadSurvey:
     """The survey's result (see koalapy_adapters.examination.survey), or the reason why there is none.
 
     `python`: the interpreter, if it is not python3. `refused`: why the default of `shared` cannot be used, if another
@@ -35,32 +35,32 @@ class Look:
     refused: str = ""
 
 
-def look(connection: Connection) -> Look:
+def survey_head(connection: Connection) -> HeadSurvey:
     """Examine a head node; blocks until the survey has ended.
 
     If python3 is missing or too old, another interpreter of the head node is tried. If another user could replace
     ~/.koala, the survey starts in a directory of its own in /tmp, and removes it.
     """
-    found = _look_from(connection, None)
+    found = _survey_from(connection, None)
     if found.reason is None or found.reason.code != _OPEN:
         return found
-    away = _look_from(connection, f"/tmp/{AWAY}{secrets.token_hex(8)}")
+    away = _survey_from(connection, f"/tmp/{AWAY}{secrets.token_hex(8)}")
     if away.reason is not None or not away.survey["shared"]:
         return found
     return replace(away, refused=found.reason.message)
 
 
-def _look_from(connection: Connection, directory: str | None) -> Look:
+def _survey_from(connection: Connection, directory: str | None) -> HeadSurvey:
     try:
-        return Look(_survey(connection, None, directory))
+        return HeadSurvey(_survey(connection, None, directory))
     except BatchError as error:
         python = suggested(connection) if error.code in _OF_PYTHON else ""
         if not python:
-            return Look(reason=reason_of_error(error))
+            return HeadSurvey(reason=reason_of_error(error))
     try:
-        return Look(_survey(connection, python, directory), python)
+        return HeadSurvey(_survey(connection, python, directory), python)
     except BatchError as error:
-        return Look(reason=reason_of_error(error))
+        return HeadSurvey(reason=reason_of_error(error))
 
 
 def _survey(connection: Connection, python: str | None, directory: str | None) -> dict[str, Any]:
