@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from koalapy.attempts.submission import BARRIER_MARGIN
 from koalapy.broker.wait_deadlines import begins_at, time_to_begin
+from koalapy.coallocation import refusals
 from koalapy.coallocation.hold import is_awaited
-from koalapy.coallocation.retries import omit
+from koalapy.coallocation.retries import EXCLUSION, omit
 from koalapy.coallocation.stop import account_barrier_time, stop_job
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
@@ -94,7 +95,7 @@ def time_out(core: Core, now: Instant, job: Job) -> None:
     """End a claim or barrier that has timed out.
 
     If only optional components are late, the job goes on without them. Otherwise the job stops with a submission
-    failure.
+    failure; uncounted if its batch jobs wait among those of other users, on clusters that it leaves alone for a while.
     """
     barrier_ends = _barrier_ends(job, core.settings)
     timed_out = barrier_ends is not None and now >= barrier_ends
@@ -106,7 +107,26 @@ def time_out(core: Core, now: Instant, job: Job) -> None:
     code, limit = (
         ("barrier_timeout", settings.barrier_timeout) if timed_out else ("claim_timeout", settings.claim_timeout)
     )
-    stop_job(core, now, job, Outcome.SUBMISSION_FAILURE, _too_late(code, late, limit))
+    behind = not timed_out and _are_behind_others(core, late)
+    if behind:
+        for each in late:
+            refusals.exclude(core, now, job, each, EXCLUSION)
+    outcome = Outcome.GIVE_BACK if behind else Outcome.SUBMISSION_FAILURE
+    stop_job(core, now, job, outcome, _too_late(code, late, limit, behind))
+
+
+def _are_behind_others(core: Core, late: Sequence[Attempt]) -> bool:
+    """Return whether all of these wait on clusters where jobs of other users wait too.
+
+    Such a cluster may keep processors idle for one of those: a measurement does not show a batch system's reservations.
+    """
+    for attempt in late:
+        known = core.information.clusters.get(attempt.cluster)
+        if attempt.state is not AttemptState.QUEUED or known is None or known.state is None:
+            return False
+        if not known.state.waiting_local:
+            return False
+    return bool(late)
 
 
 def _go_without(core: Core, now: Instant, job: Job, late: list[Attempt]) -> None:
@@ -161,7 +181,8 @@ def _not_come(core: Core, job: Job) -> list[Attempt]:
     return [attempt for attempt in job.present if not attempt.state.at_barrier or attempt.id not in core.at_barrier]
 
 
-def _too_late(code: str, late: list[Attempt], limit: Duration) -> Reason:
+def _too_late(code: str, late: list[Attempt], limit: Duration, behind: bool = False) -> Reason:
+    """Return why a claim or barrier has timed out. `behind`: see `_are_behind_others`."""
     absent = [attempt for attempt in late if not attempt.state.at_barrier]
     where = ", ".join(
         f"component {attempt.id.component} on {attempt.cluster}"
@@ -171,12 +192,11 @@ def _too_late(code: str, late: list[Attempt], limit: Duration) -> Reason:
     what = "was not at its barrier" if code == "barrier_timeout" else "had not started"
     if not absent:
         where, what = where or "its clusters", "did not get its release"
-    return Reason(
-        code,
-        "transient",
-        f"After {format_duration(limit)} {where} {what}.",
-        "`claim` and `barrier` in the grid file set this time.",
-    )
+    advice = "`claim` and `barrier` in the grid file set this time."
+    if behind:
+        what = f"{what}, and other users' jobs wait there"
+        advice = f"It leaves that cluster alone for {format_duration(EXCLUSION)}; nothing is counted. {advice}"
+    return Reason(code, "transient", f"After {format_duration(limit)} {where} {what}.", advice)
 
 
 def _jitter(job: Job, limit: Duration) -> int:

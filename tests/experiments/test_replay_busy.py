@@ -226,8 +226,8 @@ def test_a_job_is_backfilled_if_its_walltime_fits() -> None:
     """Its batch job lasts for the program's walltime, the barrier's time-out and a margin."""
     others = [local(-100, 6, 4200), local(-50, 8, 500)]
     assert Played([job(1, 0, (2,), 100)], {"a": others}).times(1) == (0, 100)
-    late = Played([job(1, 0, (2,), 100)], {"a": [local(-100, 6, 4000), local(-50, 8, 500)]}, max_submission_failures=99)
-    assert late.times(1)[0] == 4400
+    late = Played([job(1, 0, (2,), 100)], {"a": [local(-100, 6, 4000), local(-50, 8, 500)]})
+    assert 4400 <= (late.times(1)[0] or 0) <= 5000
 
 
 def test_a_job_that_waits_takes_idle_processors_when_a_poll_shows_them() -> None:
@@ -235,12 +235,13 @@ def test_a_job_that_waits_takes_idle_processors_when_a_poll_shows_them() -> None
     assert played.times(1) == (913, 1013)
 
 
-def test_processors_that_a_local_job_has_reserved_are_claimed_in_vain() -> None:
-    """A batch system shows them as idle. After three time-outs of the claim the job has failed."""
+def test_processors_that_a_local_job_has_reserved_are_claimed_in_vain_and_uncounted() -> None:
+    """A batch system shows them as idle. The job leaves that cluster alone for ten minutes after each claim."""
     others = [local(-100, 6, 4000), local(-50, 8, 500)]
     played = Played([job(1, 0, (2,), 100, WhenBusy.WAIT)], {"a": others})
-    assert played.times(1) == (None, None)
-    assert "component 0 on a had not started" in played.ran[1].reason
+    start, _ = played.times(1)
+    assert start is not None
+    assert 4400 <= start <= 4400 + 600
     assert played.world.calls < 60
 
 

@@ -17,7 +17,7 @@ from koalapy.experiments.replay.world import Replay
 from koalapy.experiments.workloads.reading import counts_text
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.errors import RequestError
-from koalapy.model.request import FOREVER, WhenBusy
+from koalapy.model.request import WhenBusy
 from koalapy.model.settings import BARRIER_WAIT, Settings
 from koalapy.model.units import HOUR, MINUTE, Duration, format_duration
 from koalapy.policies.placement import worst_fit
@@ -34,29 +34,23 @@ _MOST_LOAD = 200
 
 
 class Way(NamedTuple):
-    """How jobs wait that find no idle processors. `barrier_wait`: of components in queues.
-
-    `retried`: a claim that failed is tried again without bound, instead of three times.
-    """
+    """How jobs wait that find no idle processors. `barrier_wait`: of components in queues."""
 
     when_busy: WhenBusy
     barrier_wait: Duration = BARRIER_WAIT
-    retried: bool = False
 
     def settings(self, clusters: Sequence[str]) -> Settings:
         """Return the engine's settings for clusters of these names."""
-        found = Settings(
+        return Settings(
             clusters=tuple([ClusterSettings(name=name, batch="slurm") for name in clusters]),
             barrier_wait=self.barrier_wait,
         )
-        return replace(found, max_submission_failures=FOREVER) if self.retried else found
 
 
-REFERENCE = "wait, retried"
-"""The way with which the others are compared: no job fails."""
-_WAITING = {REFERENCE: Way(WhenBusy.WAIT, retried=True), "wait": Way(WhenBusy.WAIT)}
-_IN_QUEUES = {
-    **_WAITING,
+REFERENCE = "wait"
+"""The way with which the others are compared."""
+_SEVERAL = {
+    REFERENCE: Way(WhenBusy.WAIT),
     **{
         f"queue, {format_duration(wait)}": Way(WhenBusy.QUEUE, wait)
         for wait in (Duration(0), Duration(15 * MINUTE), HOUR, Duration(2 * HOUR))
@@ -64,9 +58,9 @@ _IN_QUEUES = {
 }
 WAYS: Mapping[int, Mapping[str, Way]] = MappingProxyType(
     {
-        1: {**_WAITING, "queue": Way(WhenBusy.QUEUE)},
-        2: _IN_QUEUES,
-        3: _IN_QUEUES,
+        1: {REFERENCE: Way(WhenBusy.WAIT), "queue": Way(WhenBusy.QUEUE)},
+        2: _SEVERAL,
+        3: _SEVERAL,
     }
 )
 """The ways by the number of components."""

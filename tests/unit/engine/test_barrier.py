@@ -36,6 +36,61 @@ def test_a_claim_time_out_cancels_all_attempts_and_counts_as_one_submission_fail
     assert again.held_processor_us >= 4 * play.settings.claim_timeout
 
 
+def local_jobs_wait(play: Any, *clusters: str) -> None:
+    """Measure clusters on which jobs of other users wait, though processors are idle: one has reserved them."""
+    for name in clusters:
+        seen = play.measurement(name)
+        play.apply(replace(seen, state=replace(seen.state, waiting_local=1)))
+
+
+def test_a_claim_time_out_behind_local_jobs_is_given_back_uncounted(play: Any) -> None:
+    job = play.submit(component(4, "alpha"))
+    position = play.job(job).position
+    for number in range(1, 6):
+        (attempt,) = play.attempts(job)
+        assert attempt.number == number
+        play.apply(AttemptSubmitted(attempt=attempt, batch_id=str(number)))
+        local_jobs_wait(play, "alpha")
+        play.wake()
+        reason = play.job(job).reason
+        assert reason.code == "claim_timeout"
+        assert "alpha had not started, and other users' jobs wait there" in str(reason)
+        assert "nothing is counted" in str(reason)
+        play.obey()
+        again = play.job(job)
+        assert (again.state, again.submission_failures, again.position) == (JobState.WAITING, 0, position)
+        assert dict(again.excluded)["alpha"] > play.now
+        play.now = Instant(dict(again.excluded)["alpha"])
+        play.measure()
+    assert play.job(job).state is JobState.CLAIMING
+
+
+def test_a_claim_behind_local_jobs_goes_to_another_cluster(play: Any) -> None:
+    job = play.submit(component(4))
+    (first,) = play.job(job).present
+    play.apply(AttemptSubmitted(attempt=first.id, batch_id="1"))
+    local_jobs_wait(play, first.cluster)
+    play.wake()
+    play.obey()
+    play.measure()
+    (second,) = play.job(job).present
+    assert second.cluster != first.cluster
+    assert play.job(job).submission_failures == 0
+
+
+@pytest.mark.parametrize("accepted", ["alpha", "none"])
+def test_a_claim_time_out_counts_unless_all_late_components_are_behind_local_jobs(play: Any, accepted: str) -> None:
+    """A batch job that was not accepted is late for another reason, and so is one on a cluster where nobody waits."""
+    job = play.submit(component(4, "alpha"), component(4, "gamma"))
+    for each in play.job(job).present:
+        if accepted != "none":
+            play.apply(AttemptSubmitted(attempt=each.id, batch_id=str(each.id)))
+    local_jobs_wait(play, *(["alpha"] if accepted == "alpha" else ["alpha", "gamma"]))
+    play.wake()
+    play.obey()
+    assert play.job(job).submission_failures == 1
+
+
 def test_the_start_of_a_component_does_not_restart_the_claim_time_out(play: Any) -> None:
     """The barrier's time-out is longer, so that it does not end the claim first."""
     job = play.submit(component(4, "alpha"), component(4, "beta"), component(4, "gamma"))
