@@ -205,7 +205,7 @@ class _Collector:
             "Processor time of leases that have ended, of all times: lent or borrowed.",
             labels=("neighbour", "direction"),
         )
-        for each in self._sites.links.neighbours():
+        for each in self._sites.links.states():
             connected.add_metric([each.name], float(each.status.state == "connected"))
             messages.add_metric([each.name, "sent"], each.sent)
             messages.add_metric([each.name, "received"], each.received)

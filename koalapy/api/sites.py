@@ -84,7 +84,7 @@ def _sites(changes: "SiteChanges") -> SitesAnswer:
             "port": links.port,
             "expires_at": format_instant(expires_at),
         },
-        "neighbours": [_neighbour(each, changes.is_of_file(each.name)) for each in links.neighbours()],
+        "neighbours": [_neighbour(each, changes.is_of_file(each.name)) for each in links.states()],
         "refused": [
             {
                 "kind": each.kind,

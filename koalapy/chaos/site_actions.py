@@ -15,9 +15,10 @@ from koalapy.model.events import LeaseEndRequested
 from koalapy.model.identity import tag_of
 from koalapy.model.lease import holds_lease, lease_of_cluster
 from koalapy.model.request import ComponentRequest, Request, RetryOn
-from koalapy.model.units import MINUTE, SECOND, Duration
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.views.leases import leases
 from koalapy.world.behaviour import AT_HOME, EXECUTABLE, Behaviour, arguments_of
+from koalapy.world.koalad.host import SimKoalad
 from koalapy.world.random_streams import between, stream
 from koalapy.world.random_sweeps import draw_sweep
 from koalapy.world.sites import SimSites
@@ -157,6 +158,30 @@ def _link_stalls(sites: SimSites, rng: Random) -> None:
     sites.network.stall(pair.one, pair.other, between(rng, *_SHORT))
 
 
+def _neighbour_changes(sites: SimSites, rng: Random) -> None:
+    """Change the settings of a neighbour at one site, whatever its link is doing."""
+    pair = rng.choice(sites.pairs)
+    name, other = rng.sample((pair.one, pair.other), 2)
+    koalad = sites.worlds[name].koalad
+    if (process := koalad.process) is not None and koalad.takes_requests and (links := process.sites) is not None:
+        process.enter(lambda: links.change(other))
+
+
+def _logins_hang(sites: SimSites, rng: Random) -> None:
+    """Let logins at one cluster hang for a while, and change its settings: its link ends during such a login."""
+    world = rng.choice(list(sites.worlds.values()))
+    cluster = rng.choice(list(world.clusters.values()))
+    cluster.logins_hang_until = Instant(sites.agenda.now + between(rng, *_SHORT))
+    koalad = world.koalad
+    for later in (Duration(0), Duration(SECOND)):
+        sites.agenda.after(later, lambda: _renew(koalad, cluster.name))
+
+
+def _renew(koalad: SimKoalad, cluster: str) -> None:
+    if (process := koalad.process) is not None and koalad.takes_requests and cluster in process.links:
+        process.enter(lambda: process.renew(cluster, koalad.link(cluster)))
+
+
 def _site_is_alone(sites: SimSites, rng: Random) -> None:
     """Cut all links of a site."""
     name, duration = rng.choice(list(sites.worlds)), between(rng, *rng.choice((_SHORT, _LONG)))
@@ -179,6 +204,8 @@ BESIDE: dict[str, tuple[Act, int]] = {
     "submit_sweep": (_submit_sweep, 1),
     "submit_at_home": (_submit_at_home, 2),
     "forge_end": (_forge_end, 1),
+    "neighbour_changes": (_neighbour_changes, 2),
+    "logins_hang": (_logins_hang, 1),
 }
 LINKS: dict[str, tuple[Act, int]] = {
     "link_cut": (_link_cut, 12),

@@ -35,6 +35,7 @@ class Promise(StrEnum):
     ANSWERED = "no waiting job is placed after a start that may have run on a cluster which has not answered yet"
     LOGINS = "a refused login is tried three times, and then by a person only"
     RECONNECTED = "a cluster is connected again at once after a session that lasted"
+    STRAYS = "koalad keeps no connection that none of its links uses"
     CONTENTS = "staged files arrive byte for byte"
     NOTIFIED = "nobody is notified twice of one change of a job, and every outcome is recorded"
     AFTER = "no job begins before its prerequisites are done, or waits for what has failed"

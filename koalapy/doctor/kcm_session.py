@@ -15,15 +15,16 @@ from koalapy_adapters.messages import files, kcm, koalad
 from koalapy_adapters.messages.details import diagnosed
 
 import koalapy
+from koalapy.link.link_loop import Callbacks, LinkLoop
 from koalapy.link.reconnect import Timing
-from koalapy.link.session import Accepted, Command, ConversationCommand, Lost, Reaction, SessionMachine
+from koalapy.link.session import Accepted, Command, ConversationCommand, Lost, Reaction, SessionMachine, State
 from koalapy.link.translate import reason_of
 from koalapy.model.errors import ClusterError, KoalaError, Reason, TransientError
 from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.units import Instant
 from koalapy.runtime.clock import SystemClock
+from koalapy.runtime.host import ThreadHost
 from koalapy.runtime.session.exchange import Exchange, done, understood
-from koalapy.runtime.session.link_threads import Callbacks, LinkThreads
 from koalapy.runtime.session.session import Session
 
 _ANSWER_S = 60.0
@@ -86,17 +87,14 @@ class KcmSession:
         self._channel, self._instance, self._error_lines = channel, instance, error_lines
         self._clock = SystemClock()
         self._machine: SessionMachine[_Conversation] = SessionMachine("the head node", _TIMING, random.uniform)
+        self._host = ThreadHost("examined", self._clock.now)
+        self._session = Session(channel, self._host)
         callbacks = Callbacks(
-            now=self._clock.now,
-            open=lambda: channel,
-            begin=self._begin,
-            ended=self._ended,
+            open=lambda: self._session, begin=lambda session: self._conversation, ended=self._ended,
             perform=self._perform,
-        )
-        self._threads = LinkThreads("examined", self._machine, callbacks)
+        )  # fmt: skip
+        self._loop: LinkLoop[_Conversation, Session] = LinkLoop(self._machine, callbacks, self._host)
         self._conversation = _Conversation(config, instance)
-        self._session: Session
-        self._opened = threading.Event()
         self._changed = threading.Condition()
         self._received: list[Any] = []
         self._welcome: kcm.Welcome | None = None
@@ -112,8 +110,7 @@ class KcmSession:
 
         Raises TransientError if none arrives within 60 s.
         """
-        self._threads.start()
-        self._opened.wait()
+        self._loop.start()
         self._wait(lambda: self._welcome is not None, _ANSWER_S)
         if self._welcome is None:
             raise TransientError("silent", "The agent on the head node does not answer.", "Is the head overloaded?")
@@ -221,7 +218,7 @@ class KcmSession:
 
     def end(self) -> list[str]:
         """Remove all that the session has brought to the cluster. Returns descriptions of what could not be removed."""
-        if self._threads.thread.ident is None:  # it was not started: the KCM has brought nothing yet
+        if self._machine.state is State.IDLE:  # it was not started: the KCM has brought nothing yet
             self._channel.close()
             return []
         with self._changed:
@@ -233,8 +230,8 @@ class KcmSession:
         except (KoalaError, BatchError) as error:
             left.append(f"the directory {self._instance} in the shared directory ({error})")
         finally:
-            self._threads.do(self._machine.close)
-            self._threads.thread.join()
+            self._loop.close()
+            self._host.join()
         return left
 
     def _remove(self, tag: str) -> str:
@@ -263,11 +260,6 @@ class KcmSession:
                 self._check()
                 self._changed.wait(left)
 
-    def _begin(self, session: Session) -> _Conversation:
-        self._session = session
-        self._opened.set()
-        return self._conversation
-
     def _ended(self) -> Reason:
         words = f": {self._error_lines[-1].rstrip('.')}." if self._error_lines else "."
         return Reason("lost", "transient", f"The connection to the head node was lost{words}")
@@ -277,7 +269,7 @@ class KcmSession:
             match command:
                 case Lost(reason):
                     self._lost = reason
-                    self._threads.do(self._machine.close)  # no further try
+                    self._loop.close()  # no further try
                 case _Note(kcm.Welcome() as welcome):
                     self._welcome = welcome
                 case _Note(body):

@@ -26,7 +26,8 @@ drivers.
     OPEN       offered, a later one               OPEN                Close; Lost; Adopt; Send: hello; Report
                offered, an earlier one            OPEN                Decline
     any        close                              ENDED               Close, if there is a session
-    ENDED      any                                ENDED               none; connected: Close; offered: Decline
+    WAITING    connected, too late                WAITING             Decline
+    ENDED      any                                ENDED               none; connected, offered: Decline
 
 An event that a state does not name changes nothing there. After a loss, `Reconnect` gives the length of the wait.
 
@@ -118,7 +119,7 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """Close the connection on which this conversation was offered; nothing was sent over it."""
+    """Close the connection that was made or offered for this conversation; nothing was sent over it."""
 
     conversation: Any
 
@@ -249,7 +250,7 @@ class SessionMachine(Generic[T]):
         session has longer to revive by itself.
         """
         if self.state is not State.DIALING:
-            return [Decline(conversation)] if self.state.has_session else [Close()]
+            return [Decline(conversation)]
         self._begin(now, conversation, probes, attended)
         return [Send(conversation.hello(now)), Send(conversation.ping(now))]
 

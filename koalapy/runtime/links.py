@@ -502,7 +502,7 @@ class AllLinks:
         if not isinstance(entry.command, NeighbourCommand):
             self._clusters.send(entry, doubt)
         elif self._sites is not None:
-            self._sites.send(entry)
+            self._sites.neighbours.send(entry.number, entry.command)
 
     def hint(self, hint: Hint) -> None:
         if isinstance(hint, GridHint):
@@ -516,10 +516,10 @@ class AllLinks:
         if not is_site(origin):
             self._clusters.acknowledge(origin, epoch, number)
         elif self._sites is not None:
-            self._sites.acknowledge(site_of(origin), epoch, number)
+            self._sites.neighbours.acknowledge(site_of(origin), epoch, number)
 
     def end_sessions(self, reason: Reason) -> dict[str, int]:
-        of_sites = {} if self._sites is None else self._sites.end_sessions(reason)
+        of_sites = {} if self._sites is None else self._sites.neighbours.end_sessions(reason)
         return {**self._clusters.end_sessions(reason), **of_sites}
 
     def quarantine(self, origin: str, reason: Reason, error: Exception) -> None:

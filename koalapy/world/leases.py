@@ -17,7 +17,7 @@ from koalapy.model.identity import JobId, Tag, tag_of
 from koalapy.model.lease import LeasedCluster, lease_of_cluster
 from koalapy.model.states import LeaseState
 from koalapy.model.units import MILLISECOND, SECOND, Duration
-from koalapy.world.cluster.cluster import ClusterPlan, SimCluster, config_of
+from koalapy.world.cluster.cluster import LOGIN, ClusterPlan, SimCluster, config_of
 from koalapy.world.koalad.host import SimKoalad, lease_settings
 from koalapy.world.network import End
 from koalapy.world.program_log import LogEntry
@@ -166,6 +166,10 @@ class LeaseWay:
     def reachable(self) -> bool:
         return self._leases.find(self._site, self.name) is not None
 
+    @property
+    def login_lasts(self) -> tuple[Duration, Duration]:
+        return LOGIN
+
     def login(self, end: End) -> None:
         """Start a KCM at this end of a connection. Raises TransientError if there is no way there."""
         inside = self._leases.reach(self._site, self.name)
@@ -191,6 +195,7 @@ def _working(koalad: SimKoalad) -> Engine | None:
 
 def _has_session(koalad: SimKoalad, neighbour: str) -> bool:
     process = koalad.process
-    if process is None or process.sites is None or _working(koalad) is None or neighbour not in process.sites.links:
+    if process is None or process.sites is None or _working(koalad) is None:
         return False
-    return process.sites.links[neighbour].connected
+    link = process.sites.neighbours.links.get(neighbour)
+    return link is not None and link.end.session() is not None

@@ -82,9 +82,10 @@ from koalapy.engine import Engine
 from koalapy.information import commitments, kis
 from koalapy.information.kis import RefusedJobs
 from koalapy.link import reconnect
+from koalapy.link.neighbour_links import NeighbourLinks
 from koalapy.link.notifications import NotificationQueue
 from koalapy.link.reconnect import Reconnect
-from koalapy.link.session import SessionMachine
+from koalapy.link.session import Close, Decline, SessionMachine
 from koalapy.model import notification
 from koalapy.model import records as model_records
 from koalapy.model.attempt import Attempt
@@ -985,6 +986,27 @@ def _a_lease_is_over_before_its_pilot() -> Any:
     return patch.object(lending, "end", ended)
 
 
+def _messages_that_wait_are_lost_as_a_neighbour_changes() -> Any:
+    put = NeighbourLinks._put
+
+    def changed(self: Any, name: str, relation: Any, address: Any) -> None:
+        if name in self.links and self.links[name].end.address != address:
+            del self._outgoing[name]
+        put(self, name, relation, address)
+
+    return patch.object(NeighbourLinks, "_put", changed)
+
+
+def _a_late_connection_is_left_open() -> Any:
+    connected = SessionMachine.connected
+
+    def late(self: Any, *arguments: Any) -> Any:
+        found = connected(self, *arguments)
+        return [Close()] if isinstance(found[0], Decline) else found
+
+    return patch.object(SessionMachine, "connected", late)
+
+
 def _requests_are_not_remembered() -> Any:
     return patch.object(requests, "_is_seen", lambda core, now, origin: False)
 
@@ -1625,6 +1647,23 @@ MUTANTS = (
     ),
     Mutant(
         "a lease is offered before its examination", _a_lease_is_offered_before_its_examination, (P.EXAMINED,), sites=3
+    ),
+    Mutant(
+        "messages that wait are lost as a neighbour changes",
+        _messages_that_wait_are_lost_as_a_neighbour_changes,
+        (P.LEASE_ENDS, P.ENDS),
+        HARDLY_ANY,
+        {"neighbour_changes": 20},
+        after_faults=True,
+        sites=2,
+    ),
+    Mutant(
+        "a connection that comes too late is left open",
+        _a_late_connection_is_left_open,
+        (P.STRAYS,),
+        HARDLY_ANY,
+        {"logins_hang": 10},
+        sites=2,
     ),
     Mutant("requests are not remembered", _requests_are_not_remembered, (P.SERVED,), UNSERVED, sites=5),
     Mutant(

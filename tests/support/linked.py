@@ -106,7 +106,7 @@ class Wire:
 class SpyConnection:
     """A connection that keeps its opened channels, so that a test can interfere; `refusal` is raised if it is set.
 
-    `gate` is the gate of the channels that are opened from now on.
+    `gate` is the gate of the channels that are opened from now on. Logins hang while `goes_on` is not set.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -115,12 +115,15 @@ class SpyConnection:
         self.gate: Callable[[int], Any] = lambda written: None
         self.opened: list[Channel] = []
         self.tries = 0
+        self.goes_on = threading.Event()
+        self.goes_on.set()
         self._connection = connection
 
     def open(self, shell_command: str, stderr: Lines) -> Channel:
         refusal, self.tries = self.refusal, self.tries + 1  # a test that has seen the try may set another refusal
         if refusal is not None:
             raise refusal
+        assert self.goes_on.wait(PATIENCE_S)
         self.opened.append(Wire(self._connection.open(shell_command, stderr), self.gate))
         return self.opened[-1]
 
@@ -235,6 +238,11 @@ class LinkTestbed:
             for attempt in self._attempts:
                 self.recorder.event(AttemptCleanedUp, lambda event, attempt=attempt: event.attempt == attempt, after)  # type: ignore[misc]
         self.link.close()
+
+
+def threads_of(testbed: LinkTestbed) -> list[str]:
+    """Return the names of the threads of the testbed's link that run."""
+    return [each.name for each in threading.enumerate() if each.name.endswith(f"-{testbed.name}")]
 
 
 def wait_until(look: Callable[[], bool], why: str = "it did not happen in time") -> None:

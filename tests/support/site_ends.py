@@ -50,16 +50,17 @@ class _Links:
 
     def send(self, entry: OutboxEntry, doubt: bool) -> None:
         if self.sites is not None and isinstance(entry.command, NeighbourCommand):
-            self.sites.send(entry)
+            assert isinstance(entry.command, NeighbourCommand)
+            self.sites.neighbours.send(entry.number, entry.command)
 
     def hint(self, hint: Hint) -> None: ...
 
     def acknowledge(self, origin: str, epoch: int, number: int) -> None:
         if self.sites is not None:
-            self.sites.acknowledge(site_of(origin), epoch, number)
+            self.sites.neighbours.acknowledge(site_of(origin), epoch, number)
 
     def end_sessions(self, reason: Reason) -> Mapping[str, int]:
-        return {} if self.sites is None else self.sites.end_sessions(reason)
+        return {} if self.sites is None else self.sites.neighbours.end_sessions(reason)
 
 
 class Site:
@@ -131,7 +132,7 @@ class Site:
         return idle
 
     def state(self, neighbour: str) -> NeighbourState:
-        return next(each for each in self.links.neighbours() if each.name == neighbour)
+        return next(each for each in self.links.states() if each.name == neighbour)
 
     def is_connected(self, neighbour: str) -> bool:
         return self.state(neighbour).status.state == "connected"

@@ -46,14 +46,20 @@ class Logins:
         """
         now = self._world.agenda.now
         due, slept = self._due.pop(cluster, (now, Duration(-1)))
-        awake = slept == self._world.koalad.slept
-        promise(now <= due or not awake, Promise.RECONNECTED, cluster, "is tried", now - due, "us too late")
+        excused = slept != self._world.koalad.slept or self._world.clusters[cluster].logins_hang_until > due
+        promise(now <= due or excused, Promise.RECONNECTED, cluster, "is tried", now - due, "us too late")
         if outcome == "refused":
             self._refused[cluster] = self._refused.get(cluster, 0) + 1
             promise(self._refused[cluster] <= _MOST_REFUSALS, Promise.LOGINS, cluster, "has refused", self._refused)
         elif outcome == "accepted":
             self._refused.pop(cluster, None)
             self._accepted_at[cluster] = now
+
+    def connections(self) -> None:
+        """Check that each connection of koalad is the one of a link."""
+        process = self._world.koalad.process
+        strays = [] if process is None else process.strays()
+        promise(not strays, Promise.STRAYS, "koalad keeps connections to", *strays)
 
     def reported(self, status: LinkStatus) -> None:
         """A session was lost, or a try failed."""

@@ -169,6 +169,7 @@ class Watch:
         self._decided = Decided(self._engine, now, self._knowledge, self._processors, self._departures.given_up)
         self._decided_at = self._world.agenda.now
         self._acknowledged = 0
+        self.ask(self._logins.connections)
         for event in (each for delivery in deliveries for each in delivery.events):
             if isinstance(event, ClusterLost):
                 self._lost(event)

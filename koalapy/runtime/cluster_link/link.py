@@ -7,6 +7,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -30,6 +31,7 @@ from koalapy.link.conversation import (
     StageIn,
     lost,
 )
+from koalapy.link.link_loop import Callbacks, LinkLoop
 from koalapy.link.reconnect import Cluster
 from koalapy.link.restore_check import Verdict, trust
 from koalapy.link.session import Command, LinkStatus, Lost, Reaction, Report, SessionMachine
@@ -41,15 +43,15 @@ from koalapy.model.identity import AttemptId, JobId, tag_of
 from koalapy.model.settings import STREAM_TIMEOUT
 from koalapy.model.units import Duration, Instant
 from koalapy.runtime.cluster_link.pilot import LeadsToKcm
-from koalapy.runtime.cluster_link.stage_in_worker import Callbacks, StageInWorker
-from koalapy.runtime.session import link_threads
-from koalapy.runtime.session.link_threads import LinkThreads
+from koalapy.runtime.cluster_link.stage_in_worker import StageInCallbacks, StageInWorker
+from koalapy.runtime.host import ThreadHost
 from koalapy.runtime.session.session import Session
 from koalapy.runtime.staging.input_files import InputFiles
 from koalapy.runtime.streams import ClusterStreams, Stream
 
 _LOG = structlog.get_logger()
 CLOSE_S = 20.0
+_PROBE_S = 3.0
 _WALKS = 10  # factor of the time-out while the cluster searches a directory tree
 _TOO_LARGE = "Shorten its arguments and environment, or stage a file in."
 _LONGEST = 1000  # characters of a text that comes from the cluster
@@ -101,12 +103,12 @@ class Link:
         self.cluster = cluster
         self._connection, self._packed, self._services = connection, packed, services
         self._machine: SessionMachine[KcmConversation] = SessionMachine(cluster.name, cluster.timing, random.uniform)
-        callbacks = link_threads.Callbacks(
-            now=services.now, open=self._open, begin=self._begin, ended=self._ended, perform=self._perform,
-            too_large=self._too_large, stream_frame=self._stream_frame,
-        )  # fmt: skip
-        remembering = connection if isinstance(connection, Remembering) else None
-        self._threads = LinkThreads(cluster.name, self._machine, callbacks, remembering)
+        callbacks = Callbacks(open=self._open, begin=self._begin, ended=self._ended, perform=self._perform)
+        if isinstance(connection, Remembering):
+            reachable, attended = partial(connection.reachable, _PROBE_S), partial(getattr, connection, "asked")
+            callbacks = replace(callbacks, reachable=reachable, attended=attended)
+        self._host = ThreadHost(cluster.name, services.now)
+        self._loop: LinkLoop[KcmConversation, Session] = LinkLoop(self._machine, callbacks, self._host)
         self.streams = ClusterStreams(services.stream_timeout, self._send_frame, services.now)
         self._worker: StageInWorker | None = None
         self._measurements = MeasurementLog(cluster.name)
@@ -114,32 +116,28 @@ class Link:
 
     def start(self) -> None:
         """Begin to connect."""
-        self._threads.start()
+        self._loop.start()
 
     def end(self) -> None:
         """Begin to end the connection. Jobs continue; byte streams to them are reset."""
         self.streams.close()
-        self._threads.do(self._machine.close)
+        self._loop.close()
 
     def end_session(self, why: Reason) -> int | None:
         """End the present session, to begin a new one.
 
         Returns the ended session's epoch; None if there was no session.
         """
-        with self._threads.lock:
-            epoch = self._machine.epoch if self._machine.state.has_session else None
-        self._threads.do(lambda now: self._machine.end(now, why))
-        return epoch
+        return self._loop.end_session(why)
 
     def close(self, within_s: float = CLOSE_S) -> None:
         """End the connection; jobs continue. Blocks for `within_s` seconds at most: a login that hangs is abandoned."""
         self.end()
-        if self._threads.thread.is_alive():
-            self._threads.thread.join(within_s)
+        self._host.join(within_s)
 
     def retry(self) -> int:
         """Try to connect at once if it is not connected, even if that was given up. Returns the number of that try."""
-        self._threads.do(self._machine.retry)
+        self._loop.do(self._machine.retry)
         return self._machine.wanted
 
     def status(self) -> LinkStatus:
@@ -154,7 +152,7 @@ class Link:
     def hint(self, hint: ClusterHint) -> None:
         """Send a hint. The newest WatchCluster is sent to every later KCM too."""
         standing = isinstance(hint, WatchCluster)
-        self._threads.do(lambda now: self._machine.send(now, lambda dialogue: dialogue.hint(hint), standing=standing))
+        self._loop.do(lambda now: self._machine.send(now, lambda dialogue: dialogue.hint(hint), standing=standing))
 
     def acknowledge(self, epoch: int, number: int) -> None:
         self._send_over(lambda dialogue: dialogue.acknowledge(epoch, number))
@@ -251,12 +249,9 @@ class Link:
         return Relay(tag, own, send, lambda: self.streams.relayed_no_more(number))
 
     def _send_frame(self, frame: Any) -> None:
-        session = self._threads.session
+        session = self._loop.session
         if session is not None:
             session.send_frame(frame)
-
-    def _stream_frame(self, frame: Any) -> None:
-        self.streams.received(frame)
 
     def _stream(
         self,
@@ -269,7 +264,7 @@ class Link:
         yield from self._connected().receive_stream(lambda id: request(id, tag), name, limit_s, end_s, ended)
 
     def _connected(self) -> Session:
-        session = self._threads.session
+        session = self._loop.session
         if session is not None:
             return session
         reason = self._machine.status.reason
@@ -277,15 +272,19 @@ class Link:
         raise TransientError("not_connected", why, reason.advice if reason else "Wait a moment.")
 
     def _send_over(self, outgoing: Callable[[KcmConversation], Reaction], epoch: int | None = None) -> None:
-        self._threads.do(lambda now: self._machine.send(now, outgoing, epoch))
+        self._loop.do(lambda now: self._machine.send(now, outgoing, epoch))
 
     # ---- a session
 
-    def _open(self) -> Channel:
+    def _open(self) -> Session:
+        return Session(self._log_in(), self._host, self.streams.received, too_large=self._too_large)
+
+    def _log_in(self) -> Channel:
         """Log in, and start the KCM. Raises BatchError."""
         config, timing = self.cluster.config, self.cluster.timing
         shared, python, setup = config.get("shared"), config.get("python"), config.get("setup", ())
         target = bootstrap.Target(shared, python, timeout_s=timing.welcome, setup=setup)
+        channel: Channel
         if isinstance(self._connection, LeadsToKcm):
             channel = self._connection.open_kcm(self._keep_line)
         else:
@@ -358,10 +357,10 @@ class Link:
 
     # ---- the worker's threads
 
-    def _callbacks(self, epoch: int) -> Callbacks:
+    def _callbacks(self, epoch: int) -> StageInCallbacks:
         """Return the worker's callbacks for the session of this epoch."""
         of = (self.cluster.name, epoch)
-        return Callbacks(
+        return StageInCallbacks(
             staged=lambda number, doubt, files: self._send_over(
                 lambda dialogue: dialogue.submit(number, doubt, files), epoch
             ),
@@ -373,7 +372,7 @@ class Link:
         )
 
     def _is_wanted(self, epoch: int, number: int) -> bool:
-        with self._threads.lock:
+        with self._loop.lock:
             conversation = self._machine.conversation_of(epoch)
             return conversation is not None and conversation.is_wanted(number)
 

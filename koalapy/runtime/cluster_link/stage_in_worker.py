@@ -27,7 +27,7 @@ _REPORT_S = 5.0  # between two reports of transfers
 
 
 @dataclass(frozen=True, slots=True)
-class Callbacks:
+class StageInCallbacks:
     """The functions that a worker calls. No call blocks.
 
     For each attempt it calls `staged` once, or `not_staged` with the reason; neither if the link is lost before.
@@ -55,7 +55,7 @@ class StageInWorker:
     """Stages the input files of attempts in one session with the cluster `name`."""
 
     def __init__(
-        self, name: str, session: Session, input_files: InputFiles, callbacks: Callbacks, timing: Timing
+        self, name: str, session: Session, input_files: InputFiles, callbacks: StageInCallbacks, timing: Timing
     ) -> None:
         self._name, self._session, self._input_files, self._callbacks = name, session, input_files, callbacks
         self._uploads = Uploads(name, session, timing)

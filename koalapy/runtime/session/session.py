@@ -1,4 +1,4 @@
-"""The transport of one session with a KCM: frames out and in, requests and answers, and a thread for time-outs."""
+"""The transport of one session with a KCM: frames out and in, requests and answers."""
 
 import itertools
 import threading
@@ -16,6 +16,7 @@ from koalapy_adapters.messages.kcm import Done, Fetched
 from koalapy_adapters.messages.streams import OpenStream, StreamReset, StreamState
 
 from koalapy.model.errors import ClusterError, Reason, TransientError
+from koalapy.runtime.host import ThreadHost
 from koalapy.runtime.session.exchange import Exchange, done, stalled
 
 _READ = 1 << 18
@@ -24,6 +25,7 @@ _FIRST_REQUEST = 1 << 40  # numbers below are those of the outbox
 _MOST_WAITING = 4 << 20  # bytes of control that may wait to be written while the other side is read
 _MOST_CHUNKS = 1 << 9  # that wait to be written, beyond which those of byte streams are dropped
 _AT_ONCE = 1 << 12  # bytes of a frame that is written at once if nothing waits, for to wake a thread takes longer
+_LINGER_S = 2.0  # from the last write until its thread ends
 _LOST = Reason("lost", "transient", "The connection was lost.", "koalad connects again by itself.")
 
 Receive = Callable[[Any], None]
@@ -59,66 +61,68 @@ class Session:
     def __init__(
         self,
         channel: Channel,
-        receive: Receive,
-        tick: Callable[[], float],
-        alive: Callable[[], None] = lambda: None,
+        host: ThreadHost,
         stream_frame: Receive = lambda frame: None,
         wire: Wire = KCM,
+        too_large: Callable[[Any, FrameError], None] | None = None,
     ) -> None:
-        """`receive` is called by `run` with every message that answers no exchange.
+        """`stream_frame` is called by `serve` with every frame of a byte stream to a compute node.
 
-        `tick` is called by a separate thread, each time after the seconds that it returned the last time. `alive` is
-        called when bytes have arrived. While the other side is not read, `alive` is called when it has taken some.
-        `stream_frame` is called by `run` with every frame of a byte stream to a compute node.
+        `too_large`: reacts to a message that exceeds a frame; without it, `send` raises FrameError.
         """
-        self._channel, self._receive, self._tick, self._alive = channel, receive, tick, alive
-        self._stream_frame, self._wire = stream_frame, wire
+        self._channel, self._host = channel, host
+        self._stream_frame, self._wire, self._too_large = stream_frame, wire, too_large
+        self._receive: Receive
+        self._alive: Callable[[], None]
         self._urgent: deque[bytes] = deque()
         self._bulk: deque[bytes] = deque()
         self._waiting = 0  # bytes of control messages that are queued or being written
         self._taken = 0  # bytes of control messages that were written
-        self._is_writing = False
+        self._is_writing = self._has_writer = False
         self._immediate = channel if isinstance(channel, Immediate) else None
         self._changed = threading.Condition()
         self._ended = threading.Event()
         self._why: Reason | None = None
         self._numbers = itertools.count(_FIRST_REQUEST)
         self._exchanges: dict[int, Exchange] = {}
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._write, self._watch)]
 
     @property
     def waiting(self) -> int:
         """The bytes of control messages that are not written yet."""
         return self._waiting
 
-    def run(self) -> Reason | None:
-        """Read until the session has ended, and close the channel. Blocks.
+    def serve(self, received: Receive, alive: Callable[[], None], ended: Callable[[Reason | None], None]) -> None:
+        """Read until the session has ended, and close the channel; see Connection of koalapy.link. Blocks.
 
-        Returns why it was ended; None if the other side ended it.
+        `received` is called with every message that answers no exchange, `alive` when bytes have arrived. While the
+        other side is not read, `alive` is called when it has taken some.
         """
-        for thread in self._threads:
-            thread.start()
+        self._receive, self._alive = received, alive
         try:
             self._read()
         except (FrameError, MessageError) as error:
-            self.end(self._wire.garbled(error))
+            self._end(self._wire.garbled(error))
         finally:
-            self.end(None)
+            self._end(None)
             self._channel.close()
-            for thread in self._threads:
-                thread.join()
-        return self._why
+            ended(self._why)
 
     def end(self, why: Reason | None) -> None:
-        """End the session. Any thread may call it, any number of times; the first reason counts."""
+        """End the session. Any thread may call it, any number of times; the first reason counts. Returns at once."""
+        if self._end(why):
+            self._host.in_thread("close", self._channel.close)
+
+    def _end(self, why: Reason | None) -> bool:
+        """End the session, but leave its channel open. False if it has ended before."""
         with self._changed:
             if self._ended.is_set():
-                return
+                return False
             self._why = why
             self._ended.set()
             self._changed.notify_all()
         for exchange in list(self._exchanges.values()):
             exchange.lost(why or _LOST)
+        return True
 
     def check(self) -> None:
         """Raises TransientError once the session has ended."""
@@ -129,8 +133,17 @@ class Session:
     def send(self, message: Any) -> None:
         """Send a message. Returns at once; the message is lost if the session has ended.
 
-        Raises FrameError if it is too large.
+        Raises FrameError if it is too large, unless there is `too_large`.
         """
+        try:
+            self._request(message)
+        except FrameError as error:
+            if self._too_large is None:
+                raise
+            self._too_large(message, error)
+
+    def _request(self, message: Any) -> None:
+        """Send a message whose answer is waited for. Raises FrameError if it is too large."""
         self._put_urgent(encode(Control(self._wire.json_of(message))))
 
     def send_chunk(self, chunk: Chunk) -> None:
@@ -139,7 +152,7 @@ class Session:
         with self._changed:
             if not self._written_at_once(data):
                 self._bulk.append(data)
-                self._changed.notify_all()
+                self._wake_writer()
 
     def send_frame(self, frame: Any) -> None:
         """Send a frame of a byte stream. A chunk is dropped if too many wait: its end of the stream sends it again."""
@@ -171,7 +184,7 @@ class Session:
         `look` is called about every second, and may raise. Raises KoalaError, and TimeoutError after `timeout_s`.
         """
         with self.exchange() as exchange:
-            self.send(request(exchange.id))
+            self._request(request(exchange.id))
             return done(exchange.answer(timeout_s, look))
 
     # ---- streams of files, in either direction: their chunks, credit and time-outs
@@ -191,7 +204,7 @@ class Session:
         answered for `limit_s` seconds.
         """
         with self.exchange() as exchange:
-            self.send(request(exchange.id))
+            self._request(request(exchange.id))
             try:
                 self._send_pieces(exchange, pieces, limit_s, look)
                 return done(exchange.answer(limit_s, look))
@@ -227,7 +240,7 @@ class Session:
         has come for `limit_s` seconds.
         """
         with self.exchange() as exchange:
-            self.send(request(exchange.id))
+            self._request(request(exchange.id))
             try:
                 yield from self._chunks(exchange, limit_s)
                 end = exchange.answer(end_s)
@@ -252,7 +265,15 @@ class Session:
             if not self._written_at_once(data):
                 self._urgent.append(data)
                 self._waiting += len(data)
-                self._changed.notify_all()
+                self._wake_writer()
+
+    def _wake_writer(self) -> None:
+        """Let a thread write what waits. The caller holds the lock."""
+        if self._has_writer:
+            self._changed.notify_all()
+        elif not self._ended.is_set():
+            self._has_writer = True
+            self._host.in_thread("write", self._write)
 
     def _written_at_once(self, data: bytes) -> bool:
         """Write a small frame if nothing is before it and it cannot block. The caller holds the lock."""
@@ -265,7 +286,7 @@ class Session:
         except (OSError, EOFError):
             return False  # the thread finds the same, and ends the session
 
-    # ---- threads
+    # ---- the threads that read and write
 
     def _read(self) -> None:
         decoder = Decoder()
@@ -308,6 +329,7 @@ class Session:
             self._stream_frame(frame)
 
     def _write(self) -> None:
+        """Write what waits, until nothing has come for a while."""
         urgent = 0  # bytes of control in the last write
         while (data := self._next(urgent)) is not None:
             try:
@@ -319,9 +341,9 @@ class Session:
             urgent = data[1]
 
     def _next(self, written: int) -> tuple[bytes, int] | None:
-        """Wait for bytes to write. Returns them, and how many of them are control; None if the session has ended.
+        """Wait for bytes to write. Returns them, and how many of them are control.
 
-        `written`: bytes of control in the last write.
+        None if the session has ended, or nothing has come for a while. `written`: bytes of control in the last write.
         """
         with self._changed:
             self._is_writing = False
@@ -329,8 +351,9 @@ class Session:
             self._taken += written
             if written:
                 self._changed.notify_all()
-            self._changed.wait_for(lambda: self._urgent or self._bulk or self._ended.is_set())
-            if self._ended.is_set():
+            self._changed.wait_for(lambda: self._urgent or self._bulk or self._ended.is_set(), _LINGER_S)
+            if self._ended.is_set() or not (self._urgent or self._bulk):
+                self._has_writer = False
                 return None
             self._is_writing = True
             if not self._urgent:
@@ -344,8 +367,3 @@ class Session:
             self._bulk.clear()
             self._waiting = 0
             self._changed.notify_all()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(self._tick()):
-            pass
-        self._channel.close()

@@ -30,6 +30,9 @@ from koalapy.world.streams import StreamLog
 
 _SHOW_LIFE = Duration(round(SHOW_LIFE * SECOND))
 
+LOGIN = Duration(SECOND // 2), Duration(4 * SECOND)  # duration of a login and its push
+HUNG_LOGIN = Duration(20 * SECOND), Duration(60 * SECOND)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
@@ -87,12 +90,18 @@ class SimCluster:
         self._wrappers: list[SimWrapper] = []
         self.logins: list[Instant] = []
         self.refusals = 0  # the number of next logins to refuse
+        self.logins_hang_until = Instant(0)
         self.dead = False
         self._out_of_reach_until = Instant(0)
         self.byzantine_until = Instant(0)  # until then koalad gets false messages in the name of its KCM
         self._mount = Mount(self.shared, "head", lambda: None, lambda: self.head.reachable)
 
     # ---- for koalad
+
+    @property
+    def login_lasts(self) -> tuple[Duration, Duration]:
+        """Return the shortest and longest duration of a login that begins now."""
+        return HUNG_LOGIN if self._agenda.now < self.logins_hang_until else LOGIN
 
     def login(self, end: End) -> None:
         """Start a KCM at this end of a connection. Raises KoalaError if the head node refuses logins."""

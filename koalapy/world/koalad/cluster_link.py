@@ -1,49 +1,41 @@
 """koalad's end of the link to one simulated cluster, with its byte streams: the real session machine on the agenda."""
 
 from collections.abc import Callable, Mapping
-from itertools import count
 from random import Random
 from typing import Any, Protocol
 
-from koalapy_adapters.frames import Chunk
-from koalapy_adapters.messages import FROM_KCM, from_json, to_json
-from koalapy_adapters.messages.fields import MessageError
+from koalapy_adapters.messages import FROM_KCM, to_json
 from koalapy_adapters.messages.kcm import Welcome
-from koalapy_adapters.messages.streams import OpenStream, StreamReset, StreamState
-from koalapy_adapters.streams import StreamEnd, StreamName, frame_of_json, frame_to_json, unknown_stream
+from koalapy_adapters.messages.streams import OpenStream
+from koalapy_adapters.streams import StreamEnd, StreamName, unknown_stream
 
 import koalapy
 from koalapy.driver.driver import Delivery
 from koalapy.link.conversation import ComponentCommand, Deliver, KcmConversation, Opening, StageIn, lost
+from koalapy.link.link_loop import DIAL, Callbacks, LinkLoop
 from koalapy.link.reconnect import Cluster
 from koalapy.link.restore_check import Verdict
 from koalapy.link.session import (
-    Close,
     Command,
-    Dial,
     LinkStatus,
     Lost,
-    Probe,
     Reaction,
     Report,
-    Send,
     SessionMachine,
-    State,
 )
 from koalapy.model.commands import ClusterHint, WatchCluster
-from koalapy.model.errors import KoalaError, Reason
+from koalapy.model.errors import Reason
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
-from koalapy.world.agenda import Agenda, ScheduledCall
+from koalapy.model.units import MILLISECOND, Duration, Instant
+from koalapy.world.agenda import ScheduledCall
 from koalapy.world.koalad.file_operations import Answered, Staging
-from koalapy.world.network import End, Json, Pipe
+from koalapy.world.koalad.link_host import LivingProcess, PipeConnection, SimHost
+from koalapy.world.network import End, Pipe
 from koalapy.world.random_streams import between
 from koalapy.world.streams import NEAR, PATIENCE, StreamLog, StreamUser
 
 _CUT = Reason("cut", "transient", "The connection was lost.", "koalad connects again by itself.")
-_LOGIN = (Duration(SECOND // 2), Duration(4 * SECOND))  # duration of a login and its push
 _LATENCY = (MILLISECOND, Duration(100 * MILLISECOND))
-_FIRST_REQUEST = 1 << 40  # numbers below are those of the outbox
 _PORT = 8000
 
 
@@ -57,6 +49,11 @@ class Outside(Protocol):
         """Return whether koalad's host reaches the head node."""
         ...
 
+    @property
+    def login_lasts(self) -> tuple[Duration, Duration]:
+        """Return the shortest and longest duration of a login that begins now."""
+        ...
+
     def login(self, end: End) -> None:
         """Give this far end of a connection to a new KCM. Raises KoalaError if the head node refuses logins."""
         ...
@@ -66,16 +63,8 @@ class Outside(Protocol):
         ...
 
 
-class ClusterLinkHost(Protocol):
-    """The services of koalad for its links to clusters. A call entered in `after` is not made once koalad is dead."""
-
-    agenda: Agenda
-
-    def now(self) -> Instant: ...
-
-    def after(self, delay: Duration, call: Callable[[], None]) -> ScheduledCall: ...
-
-    def enter(self, call: Callable[[], None]) -> None: ...
+class ClusterLinkHost(LivingProcess, Protocol):
+    """The services of koalad for its links to clusters."""
 
     def deliver(self, delivery: Delivery) -> None: ...
 
@@ -97,31 +86,43 @@ class ClusterLinkHost(Protocol):
 class SimClusterLink:
     """The link to one cluster. Commands without a session are dropped: the driver sends them again later."""
 
-    def __init__(self, cluster: Cluster, outside: Outside, host: ClusterLinkHost, rng: Random) -> None:
-        self.pipe: Pipe | None = None
-        self._cluster, self._outside, self._host, self._rng = cluster, outside, host, rng
+    def __init__(self, cluster: Cluster, outside: Outside, process: ClusterLinkHost, rng: Random) -> None:
+        self._cluster, self._outside, self._process, self._rng = cluster, outside, process, rng
         self._machine: SessionMachine[KcmConversation] = SessionMachine(cluster.name, cluster.timing, rng.uniform)
-        self._requests = count(_FIRST_REQUEST)
-        self._asked: dict[int, Answered] = {}
-        self._timer: ScheduledCall | None = None
-        self.streams = SimStreams(host.now, host.after, self._send_frame)
+        self._host = SimHost(process, rng, lambda kind: outside.login_lasts if kind == DIAL else _LATENCY)
+        callbacks = Callbacks(
+            open=self._log_in, begin=self._begin, ended=lambda: _CUT, perform=self._perform,
+            reachable=lambda: outside.reachable,
+        )  # fmt: skip
+        self._loop: LinkLoop[KcmConversation, PipeConnection] = LinkLoop(self._machine, callbacks, self._host)
+        self.streams = SimStreams(process.now, process.after, self._send_frame)
 
     @property
     def connected(self) -> bool:
         """Return whether there is a session that takes commands."""
-        return self._machine.state is State.OPEN
+        return self._loop.session is not None
+
+    @property
+    def connection(self) -> PipeConnection | None:
+        """The session's."""
+        return self._loop.connection
+
+    @property
+    def pipe(self) -> Pipe | None:
+        """The session's."""
+        return None if self.connection is None else self.connection.pipe
 
     def start(self) -> None:
-        self._perform(self._machine.start(self._now))
+        self._loop.start()
 
     def retry(self) -> None:
         """Try to connect at once, on a person's request."""
-        self._perform(self._machine.retry(self._now))
+        self._loop.do(self._machine.retry)
 
     def close(self) -> None:
         """End the connection for good. Jobs on the cluster continue, and no loss is reported."""
         self.streams.close()
-        self._perform(self._machine.close(self._now))
+        self._loop.close()
 
     # ---- for the driver
 
@@ -129,113 +130,58 @@ class SimClusterLink:
         self._send(lambda dialogue: dialogue.send(number, command, doubt))
 
     def hint(self, hint: ClusterHint) -> None:
-        self._perform(
-            self._machine.send(self._now, lambda dialogue: dialogue.hint(hint), standing=isinstance(hint, WatchCluster))
-        )
+        standing = isinstance(hint, WatchCluster)
+        self._loop.do(lambda now: self._machine.send(now, lambda dialogue: dialogue.hint(hint), standing=standing))
 
     def acknowledge(self, epoch: int, number: int) -> None:
         self._send(lambda dialogue: dialogue.acknowledge(epoch, number))
 
     def end_session(self, why: Reason) -> int | None:
         """End the current session, to begin a new one. Returns its epoch, or None if there is none."""
-        epoch = self._machine.epoch if self._machine.state.has_session else None
-        self._perform(self._machine.end(self._now, why))
-        return epoch
+        return self._loop.end_session(why)
 
     # ---- for file operations
 
     def ask(self, make: Callable[[int], Any], answered: Answered, data: bytes = b"") -> None:
         """See `file_operations.Asked`."""
-        if self._machine.conversation_of(self._machine.epoch) is not None and self.pipe is not None:
-            number = next(self._requests)
-            self._asked[number] = answered
-            self.pipe.near.send(to_json(make(number)) | {"data": data})
+        if (session := self._loop.session) is not None:
+            session.ask(make, answered, data)
         else:
             answered(None)
 
-    # ---- the machine's commands
+    # ---- a session
 
-    def _perform(self, commands: list[Command]) -> None:
-        for command in commands:
-            match command:
-                case Dial():
-                    self._host.after(between(self._rng, *_LOGIN), self._log_in)
-                case Send():
-                    if self.pipe is not None:
-                        self.pipe.near.send(to_json(command.message))
-                case Close():
-                    self._close()
-                case Probe():
-                    delay = between(self._rng, *_LATENCY)
-                    self._host.after(delay, lambda: self._perform(self._probed()))
-                case Lost():
-                    self._host.deliver(lost(self._cluster.name, command.reason))
-                case Deliver():
-                    self._host.deliver(command.delivery)
-                case Report():
-                    self._host.report(command.status)
-                    if command.status.state == "connected":
-                        self.streams.resume()
-                case StageIn():
-                    self._stage(command)
-                case _:
-                    pass  # the world has no log, and no program puts keys
-        self._plan()
+    def _log_in(self) -> PipeConnection:
+        pipe = Pipe(self._process.agenda, lambda: between(self._rng, *_LATENCY))
+        self._outside.login(pipe.far)
+        return PipeConnection(self._host, pipe.near, to_json, FROM_KCM, "The KCM", self.streams.received, pipe)
 
-    def _plan(self) -> None:
-        self._host.agenda.cancel(self._timer)
-        wakeup = self._machine.next_wakeup()
-        if wakeup is not None:
-            delay = Duration(max(0, wakeup - self._now))
-            self._timer = self._host.after(delay, lambda: self._perform(self._machine.wake(self._now)))
-
-    def _log_in(self) -> None:
-        if self._machine.state is State.ENDED:
-            return
-        pipe = Pipe(self._host.agenda, lambda: between(self._rng, *_LATENCY))
-        try:
-            self._outside.login(pipe.far)
-        except KoalaError as error:
-            self._perform(self._machine.failed(self._now, error.reason))
-            return
-        self.pipe = pipe
-        pipe.near.on_message = lambda message: self._host.enter(lambda: self._received(pipe, message))
-        pipe.near.on_closed = lambda: self._host.enter(lambda: self._cut(pipe))
+    def _begin(self, connection: PipeConnection) -> KcmConversation:
+        process, name = self._process, self._cluster.name
         opening = Opening(
-            epoch=self._host.next_epoch(), version=koalapy.__version__, known=self._host.known(self._cluster.name),
-            doubtful=self._host.doubtful(), check=self._check,
+            epoch=process.next_epoch(), version=koalapy.__version__, known=process.known(name),
+            doubtful=process.doubtful(), check=lambda session, welcome: process.vet(name, session, welcome),
         )  # fmt: skip
-        self._perform(self._machine.connected(self._now, KcmConversation(self._cluster, opening), probes=True))
+        return KcmConversation(self._cluster, opening)
 
-    def _received(self, pipe: Pipe, json: Json) -> None:
-        if pipe is not self.pipe:
-            return
-        try:
-            frame = frame_of_json(json)
-            if isinstance(frame, (Chunk, StreamState, StreamReset)):
-                self._machine.alive(self._now)
-                self.streams.received(frame)
-                return
-            message = from_json(json, FROM_KCM)
-            answered = self._asked.pop(getattr(message, "id", -1), None)
-            if answered is not None:
-                self._machine.alive(self._now)
-                answered(message)
-            else:
-                self._perform(self._machine.received(self._now, message))
-        except MessageError as error:
-            why = Reason("garbled", "ours", f"The KCM cannot be understood: {error}.")
-            self._perform(self._machine.end(self._now, why))
-        except Exception as error:
-            why = Reason("link_failed", "ours", f"The link failed ({type(error).__name__}: {error}).")
-            self._perform(self._machine.end(self._now, why))
+    def _perform(self, command: Command) -> None:
+        match command:
+            case Lost():
+                self._process.deliver(lost(self._cluster.name, command.reason))
+            case Deliver():
+                self._process.deliver(command.delivery)
+            case Report():
+                self._process.report(command.status)
+                if command.status.state == "connected":
+                    self.streams.resume()
+            case StageIn():
+                self._stage(command)
+            case _:
+                pass  # the world has no log, and no program puts keys
 
     def _send_frame(self, frame: Any) -> None:
-        if self.pipe is not None and self._machine.state is State.OPEN:
-            self.pipe.near.send(frame_to_json(frame))
-
-    def _probed(self) -> list[Command]:
-        return self._machine.probed(self._now, self._outside.reachable)
+        if (session := self._loop.session) is not None:
+            session.send_frame(frame)
 
     def _stage(self, command: StageIn) -> None:
         """Stage the files of an attempt. The answers come in this session or never."""
@@ -252,27 +198,7 @@ class SimClusterLink:
         ).go_on()
 
     def _send(self, outgoing: Callable[[KcmConversation], Reaction], epoch: int | None = None) -> None:
-        self._perform(self._machine.send(self._now, outgoing, epoch))
-
-    def _cut(self, pipe: Pipe) -> None:
-        if pipe is self.pipe:
-            self._perform(self._machine.cut(self._now, _CUT))
-
-    def _close(self) -> None:
-        """Close the pipe; outstanding requests get no answer."""
-        pipe, self.pipe = self.pipe, None
-        if pipe is not None:
-            pipe.near.close()
-        lost, self._asked = self._asked, {}
-        for answered in lost.values():
-            answered(None)
-
-    def _check(self, session: int, welcome: Welcome) -> Verdict:
-        return self._host.vet(self._cluster.name, session, welcome)
-
-    @property
-    def _now(self) -> Instant:
-        return self._host.now()
+        self._loop.do(lambda now: self._machine.send(now, outgoing, epoch))
 
 
 class SimStreams:

@@ -26,7 +26,7 @@ from koalapy.model.commands import (
 )
 from koalapy.model.errors import KoalaError, Reason
 from koalapy.model.events import Event, StoreRestored
-from koalapy.model.identity import AttemptId, JobId, is_site
+from koalapy.model.identity import AttemptId, JobId, is_site, site_of
 from koalapy.model.lease import lease_of_cluster
 from koalapy.model.records import Step
 from koalapy.model.units import MILLISECOND, SECOND, Duration, Instant
@@ -34,6 +34,7 @@ from koalapy.store.contract import Store
 from koalapy.world.agenda import Agenda, ScheduledCall
 from koalapy.world.koalad.cluster_link import SimClusterLink
 from koalapy.world.koalad.file_operations import Receiver
+from koalapy.world.koalad.link_host import PipeConnection
 from koalapy.world.koalad.matchmaker import compared
 from koalapy.world.koalad.notifications import NotificationObserver, Recipients, SimSender
 from koalapy.world.koalad.site_link import Neighbourhood, SimSiteLinks
@@ -164,6 +165,7 @@ class KoaladProcess:
         self.os_process = Process(host.agenda, [host.crash_point])
         self.stuck = False  # the store is failing, so no batch is handled
         self.links: dict[str, SimClusterLink] = {}
+        self.connections: list[PipeConnection] = []
         self.inbox: list[Delivery] = []
         self.collecting: dict[int, CollectOutput] = {}
         self._host, self._store = host, store
@@ -188,6 +190,8 @@ class KoaladProcess:
             last_number = store.next_number - 1
             self.sites = SimSiteLinks(neighbourhood, snapshot.instance, store.epoch, last_number, self, rng)
         self.os_process.on_death(self._died)
+        if neighbourhood is not None:
+            self.os_process.on_death(neighbourhood.lost)
 
     @property
     def engine(self) -> Engine:
@@ -198,12 +202,12 @@ class KoaladProcess:
         self.enter(self._begin)
 
     def _begin(self) -> None:
-        self.driver.start()
+        if self.sites is not None:
+            self.sites.start()
+        self.driver.start()  # it sends the last koalad's outbox at once
         self._go([])
         for link in self.links.values():
             link.start()
-        if self.sites is not None:
-            self.sites.start()
 
     # ---- clusters that join and leave, as in koalapy.runtime.links
 
@@ -230,6 +234,13 @@ class KoaladProcess:
     def answers(self) -> bool:
         """Return whether the engine has nothing that is not committed."""
         return not self.stuck
+
+    def strays(self) -> list[str]:
+        """Return what is at the other end of connections that stand, and that no link uses."""
+        used: list[object] = [link.connection for link in self.links.values()]
+        if self.sites is not None:
+            used += [link.connection for link in self.sites.neighbours.links.values()]
+        return [each.who for each in self.connections if each.serves and not each.has_ended and each not in used]
 
     def reach_leases(self) -> None:
         """Try to reach the leases at once, since a neighbour is connected."""
@@ -343,7 +354,7 @@ class KoaladProcess:
             self._sender.send(entry.number, command, doubt)
         elif isinstance(command, NeighbourCommand):
             if self.sites is not None:
-                self.sites.send(entry.number, command)
+                self.sites.neighbours.send(entry.number, command)
         elif isinstance(command, ClusterCommand) and command.cluster in self.links:
             self.links[command.cluster].send(entry.number, command, doubt)
 
@@ -363,14 +374,14 @@ class KoaladProcess:
         self._host.observer.acknowledged(cluster, epoch, number)
         if is_site(cluster):
             assert self.sites is not None
-            self.sites.acknowledge(cluster, epoch, number)
+            self.sites.neighbours.acknowledge(site_of(cluster), epoch, number)
         elif cluster in self.links:
             self.links[cluster].acknowledge(epoch, number)
 
     def end_sessions(self, reason: Reason) -> dict[str, int]:
         ended = {name: link.end_session(reason) for name, link in self.links.items()}
         found = {name: epoch for name, epoch in ended.items() if epoch is not None}
-        return found if self.sites is None else found | self.sites.end_sessions(reason)
+        return found if self.sites is None else found | self.sites.neighbours.end_sessions(reason)
 
     def _quarantine(self, cluster: str, reason: Reason, error: Exception) -> None:
         raise error
@@ -403,11 +414,7 @@ class KoaladProcess:
         """Close all links. Messages sent before may still arrive, unless they are lost with the host's connections."""
         self.agenda.cancel(self._next_step)
         self._store.close()
-        if self.sites is not None:
-            self.sites.lose()
         for link in self.links.values():
             link.streams.lose()
-            if link.pipe is not None and self._host.lossy:
-                link.pipe.cut()
-            elif link.pipe is not None:
-                link.pipe.near.close()
+        for connection in self.connections:
+            connection.lose(self._host.lossy)

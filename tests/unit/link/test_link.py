@@ -34,7 +34,7 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId, tag_of
 from koalapy.model.units import MINUTE, SECOND, Duration
 
 LinkTestbed = linked.LinkTestbed
-wait_until = linked.wait_until
+threads_of, wait_until = linked.threads_of, linked.wait_until
 
 
 @pytest.fixture
@@ -316,7 +316,7 @@ def test_closing_leaves_jobs_running(testbed: Any) -> None:
     work = testbed.attempt_directory(command.attempt) / "work"
     wait_until((work / "started").exists)
     testbed.link.close()
-    assert not testbed.link._threads.thread.is_alive()
+    assert not threads_of(testbed)
     mark = len(testbed.recorder.deliveries)
     (work / "go").touch()
     wait_until((work / "done").exists)
@@ -324,12 +324,31 @@ def test_closing_leaves_jobs_running(testbed: Any) -> None:
     assert len(testbed.recorder.deliveries) == mark
 
 
+def test_a_link_has_one_thread(testbed: Any) -> None:
+    """It reads. What is written at once needs no other one, and all links share one for their timers."""
+    testbed.start()
+    wait_until(lambda: threads_of(testbed) == ["link-here"])
+    assert [each.name for each in threading.enumerate()].count("timers") == 1
+
+
+def test_a_login_that_hangs_leaves_nothing_once_its_link_was_closed(testbed: Any) -> None:
+    """The link is closed without it. When it ends at last, so does the KCM that it has started."""
+    testbed.connection.goes_on.clear()
+    testbed.link.start()
+    wait_until(lambda: testbed.connection.tries == 1)
+    testbed.link.close(within_s=0.01)
+    assert threads_of(testbed) == ["link-here"]
+    testbed.connection.goes_on.set()
+    wait_until(lambda: not threads_of(testbed))
+    assert testbed.connection.opened[0]._process.poll() is not None
+    assert testbed.recorder.deliveries == []
+
+
 def test_a_link_can_be_closed_while_it_connects(tmp_path: Path) -> None:
     testbed = LinkTestbed(tmp_path)
     testbed.link.start()
     testbed.link.close()
-    testbed.link._threads.thread.join(linked.PATIENCE_S / 4)  # a KCM without a hello ends by itself only after 60 s
-    assert not testbed.link._threads.thread.is_alive()
+    wait_until(lambda: not threads_of(testbed))  # a login under way ends by itself
     testbed.link.close()
 
 

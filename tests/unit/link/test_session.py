@@ -19,6 +19,7 @@ from koalapy.link.session import (
     SILENCE,
     Close,
     Command,
+    Decline,
     Dial,
     Lost,
     Probe,
@@ -222,7 +223,8 @@ def test_a_link_can_be_closed_in_every_state(state: State) -> None:
     assert play.do(play.machine.close) == ([Close()] if state.has_session else [])
     assert (play.machine.state, play.machine.next_wakeup()) == (State.ENDED, None)
     assert play.do(play.machine.failed, OUT_OF_REACH) == []
-    assert play.do(play.machine.connected, play.conversation(9)) == [Close()]
+    late = play.conversation(9)
+    assert play.do(play.machine.connected, late) == [Decline(late)]
 
 
 # ---- silence
@@ -463,7 +465,7 @@ def test_after_any_events_the_machine_s_invariants_hold(events: list[tuple[str, 
                 assert not dialing
                 assert not open_
                 dialing = True
-            elif isinstance(command, Close) and before is not State.DIALING and name != "connected":
+            elif isinstance(command, Close) and before is not State.DIALING:
                 assert open_
                 open_ = False
             elif isinstance(command, Send | Probe | StageIn):

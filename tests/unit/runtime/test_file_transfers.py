@@ -32,6 +32,7 @@ from koalapy.runtime.clock import SystemClock
 from koalapy.runtime.cluster_link.link import Link, LinkServices
 from koalapy.runtime.collecting import collector as collecting
 from koalapy.runtime.collecting.collector import Collector
+from koalapy.runtime.host import ThreadHost
 from koalapy.runtime.session import session as sessions
 from koalapy.runtime.session.session import Session
 
@@ -120,7 +121,7 @@ class Plugged(Link):
         super().__init__(cluster, LocalConnection(), packed(), services)
         self._channel = channel
 
-    def _open(self) -> Any:
+    def _log_in(self) -> Any:
         return self._channel
 
 
@@ -374,12 +375,10 @@ def test_a_cancel_is_received_by_who_waits_to_send(near: Near, tmp_path: Path) -
 # ---- what one session holds
 
 
-def session_with(
-    far: FakeKcm, receive: Callable[[Any], None], tick: Callable[[], float] = lambda: 0.01
-) -> tuple[Session, Any]:
-    session = Session(far.channel, receive, tick)
+def session_with(far: FakeKcm, receive: Callable[[Any], None]) -> tuple[Session, Any]:
+    session = Session(far.channel, ThreadHost("far", SystemClock().now))
     ended: queue.SimpleQueue[Reason | None] = queue.SimpleQueue()
-    threading.Thread(target=lambda: ended.put(session.run()), daemon=True).start()
+    threading.Thread(target=session.serve, args=(receive, lambda: None, ended.put), daemon=True).start()
     return session, lambda: ended.get(timeout=PATIENCE_S)
 
 
@@ -467,11 +466,11 @@ def test_who_does_not_read_is_not_read() -> None:
     def alive() -> None:
         alive_at[0] = time.monotonic()
 
-    def tick() -> float:
-        most[0] = max(most[0], session.waiting)
-        if time.monotonic() - alive_at[0] > 0.5:
-            session.end(silent)
-        return 0.01
+    def watch() -> None:
+        while time.monotonic() - alive_at[0] < 0.5:
+            most[0] = max(most[0], session.waiting)
+            time.sleep(0.01)
+        session.end(silent)
 
     def flood() -> None:
         word = encode(Control(wire.to_json(kcm_messages.Pong(1, 1)))) * 100
@@ -483,12 +482,15 @@ def test_who_does_not_read_is_not_read() -> None:
         with_no_error(send)
         done.set()
 
-    session = Session(Plug(near), lambda message: session.send(koalad.Ping(1, 1 << 60)), tick, alive)
-    flooding = threading.Thread(target=flood)
-    flooding.start()
-    assert session.run() == silent
+    session, ended = Session(Plug(near), ThreadHost("far", SystemClock().now)), list[Reason | None]()
+    threads = [threading.Thread(target=each) for each in (flood, watch)]
+    for each in threads:
+        each.start()
+    session.serve(lambda message: session.send(koalad.Ping(1, 1 << 60)), alive, ended.append)
+    assert ended == [silent]
     far.close()
-    flooding.join()
+    for each in threads:
+        each.join()
     near.close()
     read = sessions._READ
     assert most[0] <= sessions._MOST_WAITING + 3 * read, "and what one read has caused"

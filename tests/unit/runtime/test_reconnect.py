@@ -16,7 +16,7 @@ from koalapy.runtime import logins as asking
 from koalapy.runtime.logins import Login, Logins
 
 LinkTestbed = linked.LinkTestbed
-wait_until = linked.wait_until
+threads_of, wait_until = linked.threads_of, linked.wait_until
 ASKS = Reason("asks", "cluster", "fs0 asks for a second factor.", "Answer it.")
 
 
@@ -46,7 +46,7 @@ def test_a_link_that_waits_for_a_person_can_be_closed(testbed: Any) -> None:
     testbed.link.start()
     testbed.recorder.event(ClusterLost)
     testbed.link.close()
-    assert not testbed.link._threads.thread.is_alive()
+    assert not threads_of(testbed)
     assert testbed.connection.tries == 1
 
 

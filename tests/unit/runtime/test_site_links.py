@@ -33,6 +33,7 @@ from koalapy.runtime.sites.certificate import Identity, certified, make_identity
 from koalapy.runtime.sites.streams import Measured
 from koalapy.runtime.sites.tls import TlsChannel, Untrusted, handshake
 from koalapy.sites import neighbours
+from koalapy.store.contract import StoreError
 
 Make = Callable[..., Site]
 WANT = Wanted(processors=4, walltime=HOUR)
@@ -121,6 +122,30 @@ def test_a_side_that_is_killed_and_restarted_goes_on_where_it_was(make: Make, ki
     assert numbers == sorted(set(numbers))
 
 
+def test_a_hello_states_nothing_that_is_not_committed(
+    make: Make, proxies: Callable[[int], Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the neighbour would not send a message again that is lost with the process."""
+    one, two = make("delft"), make("lyon", listens=False)
+    proxy = proxies(one.port)
+    one.link(two, port=0)
+    two.link(one, port=proxy.port)
+    linked(one, two)
+
+    def fail(change: Change) -> None:
+        raise StoreError("store_failed", "The disk does not answer.", "Look at the disk.")
+
+    monkeypatch.setattr(two.store, "commit", fail)
+    last = one.change_idle()
+    until(lambda: two.loop.trouble)
+    proxy.cut()
+    until(lambda: not two.is_connected("delft"))
+    proxy.mend()
+    until(lambda: (reason := two.state("delft").status.reason) and reason.code == "not_yet")
+    two.restart()
+    until(lambda: two.got.get("delft") and two.got["delft"][-1][1] == last)
+
+
 def test_a_neighbour_that_was_removed_is_a_stranger_at_once(make: Make) -> None:
     one, two = make("delft"), make("lyon", listens=False)
     one.link(two, port=0)
@@ -130,7 +155,7 @@ def test_a_neighbour_that_was_removed_is_a_stranger_at_once(make: Make) -> None:
     one.links.use(one.neighbours)
     until(lambda: one.refused().get("stranger"))
     until(lambda: not two.is_connected("delft"))
-    assert one.links.neighbours() == []
+    assert one.links.states() == []
     until(lambda: one.store.load().neighbours == ())
 
 
