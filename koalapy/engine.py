@@ -224,6 +224,7 @@ class Engine:
         self.core = core = Core(settings, snapshot)
         newest = JobId(snapshot.counters.next_job - 1)
         self._policies = policies
+        core.candidates = policies.candidates
         core.neighbours.policies, core.neighbours.placement = policies.sites, policies.placement
         self._passes = Passes(
             core.queue, core.information, settings, policies, newest, core.matching, core.startup_gate

@@ -26,6 +26,8 @@ class Cluster(TypedDict):
     """Processors that a job can have now."""
     committed: int
     """Processors of attempts that the newest measurement does not show yet."""
+    candidates: int
+    """Batch jobs of ours that wait in its queue beside another one of the same component."""
     unit: str | None
     """Core or thread."""
     walltime_limit_s: float | None

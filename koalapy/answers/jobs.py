@@ -180,6 +180,20 @@ class Notify(TypedDict):
     """Changes of which it is notified."""
 
 
+class Candidate(TypedDict):
+    """One of the attempts of a component that waited in several batch queues at once."""
+
+    component: int
+    attempt: int
+    cluster: str
+    batch_id: str | None
+    """Null before the batch system has accepted it."""
+    queued_at: Instant
+    """When koalad decided that it enters the queue."""
+    ended: Literal["won", "lost", "cancelled"] | None
+    """Null: it waits. `won`: it was the first to start. `lost`: it was refused, or ended by itself."""
+
+
 class JobAnswer(TypedDict):
     """A job, its request and its history."""
 
@@ -187,6 +201,8 @@ class JobAnswer(TypedDict):
     job: Job
     request: JobRequest
     notify: list[Notify]
+    candidates: list[Candidate]
+    """Of its last try, in the order in which they were queued; none if no component waited in several queues."""
     events: list[JobEvent]
     jobs: NotRequired[list[Job]]
     """Jobs of a flow; present in `koala show --json` only."""

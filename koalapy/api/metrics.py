@@ -124,7 +124,7 @@ class _Collector:
         )
 
     def _clusters(self) -> Iterable[object]:
-        from prometheus_client.core import GaugeMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         of_cluster = ("cluster",)
         connected = GaugeMetricFamily("koala_cluster_connected", "Whether koalad is connected.", labels=of_cluster)
@@ -145,7 +145,13 @@ class _Collector:
         held = GaugeMetricFamily(
             "koala_held_processors", "Processors of components that wait at their barriers.", labels=of_cluster
         )
-        waits = self._service.load().held
+        candidates = GaugeMetricFamily(
+            "koala_candidates", "Batch jobs that wait beside another of their component.", labels=of_cluster
+        )
+        won = CounterMetricFamily(
+            "koala_races_won", "Components that started there while they waited elsewhere too.", labels=of_cluster
+        )
+        waits, wins = self._service.load().held, self._service.counted().won
         cancelled_on = [each.cluster for each in self._service.pending_cancels()]
         for each in self._service.clusters():
             name, state = [each.summary.name], each.known.state  # the view counts processors of sweeps as idle too
@@ -153,6 +159,8 @@ class _Collector:
             usable.add_metric(name, float(each.summary.trouble is None))
             pending_cancels.add_metric(name, cancelled_on.count(each.summary.name))
             held.add_metric(name, waits.get(each.summary.name, 0))
+            candidates.add_metric(name, each.candidates)
+            won.add_metric(name, wins.get(each.summary.name, 0))
             if state is None:
                 continue
             capacity.add_metric(name, state.total)
@@ -161,7 +169,7 @@ class _Collector:
             shares = {"idle": state.idle, "others": state.others, "ours": state.ours, "scavenged": each.scavenged}
             for what, processors in shares.items():
                 used.add_metric([*name, what], processors)
-        yield from (connected, usable, capacity, used, waiting, age, pending_cancels, held)
+        yield from (connected, usable, capacity, used, waiting, age, pending_cancels, held, candidates, won)
 
     def _usage(self) -> Iterable[object]:
         from prometheus_client.core import CounterMetricFamily

@@ -89,6 +89,15 @@ def shortest_queue(
     return None
 
 
+def queues_for(
+    component: ComponentRequest, summaries: Sequence[ClusterSummary], suitability: Suitability = EVERY_CLUSTER
+) -> list[ClusterSummary]:
+    """Return the clusters whose batch queues take the component now: they suit, and their backlog allows it."""
+    ranks = suitability.ranks(component)
+    suited = summaries if ranks is None else [each for each in summaries if each.name in ranks]
+    return [each for each in suited if each.trouble is None and _may_wait(component, each, 0)]
+
+
 def _wanted(request: Request) -> list[dict[int, ComponentRequest]]:
     """Return all components by their index; and, if some are optional, the others alone."""
     everything = dict(enumerate(request.components))

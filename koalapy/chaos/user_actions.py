@@ -23,7 +23,7 @@ USERS = (
     Habits(long=0.8, matching=0.3, ranges=0.3),
     Habits(optional=0.8, notify=0.3),
     Habits(long=0.6, urgent=0.3),
-    Habits(long=0.6, queue=0.8, expires=0.2, held_limit=0.3, begin=0.2),
+    Habits(long=0.6, queue=0.8, race=0.5, expires=0.2, held_limit=0.3, begin=0.2),
     Habits(long=0.5, deaf=0.8, exit_status=0.3, matching=0.5),
 )
 _KEYS = ("", "", "", "", "a", "b", "c")

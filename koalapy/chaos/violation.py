@@ -29,6 +29,7 @@ class Promise(StrEnum):
     BEGINS = "a job enters the wait queue and starts no sooner than its user wants it, and then at once"
     EXPIRES = "no job waits for its first start past the time that its user allows"
     HELD = "components held for those in queues keep to their bound, and only they are given back, uncounted"
+    RACE = "of the attempts of a component one is released, and the others leave their queues, uncounted"
     BACKLOG = "no more batch jobs of koalapy wait in a queue than its backlog allows"
     LIMITS = "sweeps keep within the limits of each cluster"
     FITS = "no job that fits waits"

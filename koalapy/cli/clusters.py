@@ -10,6 +10,7 @@ from koalapy.cli.output import errors_reported, in_bytes, out, print_json, table
 from koalapy.cli.status import print_grid_file
 from koalapy.cli.times import in_text
 from koalapy.client import Grid
+from koalapy.model.counts import counted_as
 
 if TYPE_CHECKING:
     from koalapy.answers.clusters import Cluster
@@ -52,6 +53,9 @@ def clusters(
     for each in found:
         if each["reason"]:
             out.print(f"{each['name']}: {in_text(each['reason'])}")
+        if each["candidates"]:
+            count = counted_as(each["candidates"], "component")
+            out.print(f"{each['name']}: {count} in its queue wait elsewhere too, and start where they come first.")
         if each["added_by_command"]:
             out.print(f"{each['name']} was added by command, and is not in the grid file.")
     if about is not None:

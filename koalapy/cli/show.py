@@ -21,7 +21,7 @@ from koalapy.cli.times import Utc, in_text, shown
 from koalapy.client import Grid
 
 if TYPE_CHECKING:
-    from koalapy.answers.jobs import Component, Job, JobAnswer, JobRequest, TreeAnswer, TreeJob
+    from koalapy.answers.jobs import Candidate, Component, Job, JobAnswer, JobRequest, TreeAnswer, TreeJob
     from koalapy.answers.sweeps import Runner, SweepProgress
 
 app = typer.Typer()
@@ -89,6 +89,8 @@ def _show(document: "JobAnswer", runner: "Runner | None", tree: "TreeAnswer | No
         show_tree(tree, skip)
     else:
         _show_components(found["components"])
+    if document["candidates"]:
+        _show_candidates(document["candidates"])
     if found["choice"] is not None:
         out.print(f"\nchoices of clusters, of which number {found['choice'] + 1} was tried last")
         print_choices(found["choices"])
@@ -143,6 +145,21 @@ def _show_components(components: list["Component"]) -> None:
                 _why_so(each),
             )
             for each in components
+        ],
+    )  # fmt: skip
+
+
+def _show_candidates(candidates: list["Candidate"]) -> None:
+    """Print the attempts of components that waited in several queues, and how each ended."""
+    out.print("\nqueues of its components")
+    table(
+        ("COMPONENT", "ATTEMPT", "CLUSTER", "BATCH ID", "SINCE", "ENDED"),
+        [
+            (
+                each["component"], each["attempt"], each["cluster"], each["batch_id"], shown(each["queued_at"]),
+                each["ended"] or "waits",
+            )
+            for each in candidates
         ],
     )  # fmt: skip
 

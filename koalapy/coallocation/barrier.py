@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from koalapy.attempts.submission import BARRIER_MARGIN
 from koalapy.broker.wait_deadlines import begins_at, time_to_begin
-from koalapy.coallocation import refusals
+from koalapy.coallocation import race, refusals
 from koalapy.coallocation.hold import is_awaited
 from koalapy.coallocation.retries import EXCLUSION, omit
 from koalapy.coallocation.stop import account_barrier_time, stop_job
@@ -20,6 +20,12 @@ from koalapy.model.settings import Settings
 from koalapy.model.states import AttemptState, JobState
 from koalapy.model.units import Duration, Instant, format_duration
 
+_IN_DOUBT = Reason(
+    "in_doubt",
+    "transient",
+    "The store was restored from a backup, and another attempt of it may have started since.",
+    "It is placed again once every cluster has reported what it knows.",
+)
 _MOST_JITTER = BARRIER_MARGIN * 2 // 3
 _LEAD = BARRIER_MARGIN - _MOST_JITTER  # between koalad's deadline and the first wrapper that leaves its barrier
 
@@ -28,6 +34,7 @@ def on_came_to_barrier(core: Core, now: Instant, event: CameToBarrier) -> None:
     """Note that the attempt is at its barrier in the present session, so that its job is examined for a release."""
     attempt = core.records.attempt(event.attempt)
     if attempt is not None and attempt.state.at_barrier:
+        race.take_lead(core, now, core.records.jobs[attempt.id.job], attempt)
         core.at_barrier.add(attempt.id, attempt.cluster)
         core.run_list.mark_dirty(attempt.id.job)
 
@@ -63,8 +70,11 @@ def release_if_whole(core: Core, now: Instant, job: Job) -> None:
     for attempt in present:
         if not attempt.state.at_barrier or attempt.id not in core.at_barrier:
             return
-    if present:
-        _release(core, now, job, present)
+    if not present or (job.candidates and job.id < core.records.counters.doubtful_below):
+        return
+    if race.may_have_won_elsewhere(core, job):
+        return stop_job(core, now, job, Outcome.GIVE_BACK, _IN_DOUBT)
+    _release(core, now, job, present)
 
 
 def _release(core: Core, now: Instant, job: Job, present: Sequence[Attempt]) -> None:

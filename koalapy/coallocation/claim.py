@@ -7,7 +7,7 @@ from koalapy.attempts.directories import host_cluster_of
 from koalapy.attempts.submission import submit
 from koalapy.broker.broker import Placement, placement_on
 from koalapy.broker.wait_deadlines import time_to_begin
-from koalapy.coallocation import choices, hold
+from koalapy.coallocation import choices, hold, race
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
@@ -48,10 +48,13 @@ def claim(core: Core, now: Instant, job: Job, placement: Placement, patient: boo
         job, attempts, state=JobState.CLAIMING, numbers=tuple(numbers), claimed_at=now, reason=None, outcome=None,
         patient=patient, barrier_wait=wait, **({"choices": (), "choice": 0} if patient else {}),
     )  # fmt: skip
-    times = {} if wait is None else {"barrier_wait": wait}
-    core.records.note(now, job.id, HistoryKind.JOB_CLAIMED, clusters=placed, **times)
+    details: dict[str, object] = {} if wait is None else {"barrier_wait": wait}
+    if patient:
+        details["numbers"] = {index: numbers[int(index)] for index in placed}
+    core.records.note(now, job.id, HistoryKind.JOB_CLAIMED, clusters=placed, **details)
     for attempt in job.present:
         submit(core, attempt, job.request, wait=Duration((wait or 0) + early))
+    race.recall(core, now, job)
     return None
 
 

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Mapping
 
 from koalapy.core.core import Core
 from koalapy.information.commitments import processors_taken
-from koalapy.information.kis import Known
 from koalapy.model.attempt import Attempt
 from koalapy.model.errors import Reason
 from koalapy.model.identity import JobId, tag_of
@@ -43,25 +42,29 @@ def job_to_give_back(core: Core, among: Collection[JobId] | None = None) -> Job 
 
 def holders_of(job: Job) -> list[Attempt]:
     """Return the attempts of the job that hold processors, and are not being given back."""
-    return [each for each in job.live if each.allocated_at is not None and not each.state.ended]
+    return [each for each in job.present if each.allocated_at is not None and not each.state.ended and not each.let_go]
 
 
 def _waits_on(core: Core, job: Job) -> Iterable[str]:
-    """Yield the clusters whose newest measurement shows that the job waits there for more processors than are idle."""
-    waiting = [each for each in job.live if each.allocated_at is None and not each.state.ended]
+    """Yield the clusters whose newest measurement shows that the job waits there for more processors than are idle.
+
+    A component with candidates waits only if all of them do.
+    """
+    waiting = [each for each in job.present if each.allocated_at is None and not each.state.ended and not each.let_go]
     for attempt in waiting:
-        known = core.information.clusters.get(attempt.cluster)
-        if known is not None and _seen_to_wait(core, attempt, known):
-            yield known.settings.name
+        together = [attempt, *job.candidates_of(attempt.id.component)]
+        if all(_seen_to_wait(core, each) for each in together):
+            yield from [each.cluster for each in together]
 
 
-def _seen_to_wait(core: Core, attempt: Attempt, known: Known) -> bool:
+def _seen_to_wait(core: Core, attempt: Attempt) -> bool:
     """Return whether the attempt is pending and does not fit on the idle processors.
 
     A batch job that fits may be pending too, for a moment after it was submitted.
     """
-    state = known.state
-    if state is None or attempt.queued_at is None or state.measured_at <= attempt.queued_at:
+    known = core.information.clusters.get(attempt.cluster)
+    state = None if known is None else known.state
+    if known is None or state is None or attempt.queued_at is None or state.measured_at <= attempt.queued_at:
         return False
     needed = processors_taken(attempt.request, known.settings)
     return tag_of(core.records.instance, attempt.id) in state.pending and state.idle < needed

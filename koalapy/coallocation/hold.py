@@ -15,6 +15,7 @@ from koalapy.attempts.cancel import cancel, detach
 from koalapy.attempts.directories import remove_directory
 from koalapy.attempts.submission import submit
 from koalapy.broker.wait_deadlines import begins_at, left_to_hold, time_to_begin
+from koalapy.coallocation.race import BETWEEN
 from koalapy.coallocation.stop import account_barrier_time, barrier_time, stop_job
 from koalapy.core.core import Core
 from koalapy.model.attempt import Attempt
@@ -29,8 +30,8 @@ from koalapy.model.states import AttemptState, Ending
 from koalapy.model.units import HOUR, MINUTE, Duration, Instant
 
 FIRST_PAUSE, LONGEST_PAUSE = Duration(15 * MINUTE), Duration(2 * HOUR)
-_CLUSTER_LEFT = Reason(
-    "no_such_cluster", "cluster", "A cluster of its components is not in the grid any more.", "It is placed again."
+_CLOSED = Reason(
+    "cluster_closed", "cluster", "A cluster of its components is being drained, or has left.", "It is placed again."
 )
 _USED_UP = Reason(
     "hold_used_up",
@@ -91,7 +92,7 @@ def next_moment(job: Job, settings: Settings) -> Instant | None:
     for each in job.given_back:
         attempt = job.attempt(each.component)
         if attempt is not None and attempt.state.ended and attempt.let_go:
-            moments.append(each.again_at)
+            moments.append(Instant(max(each.again_at, _excluded_until(job, attempt.cluster))))
     if (until := held_until(job, settings)) is not None:
         moments.append(until)
     return min(moments, default=None)
@@ -110,7 +111,7 @@ def step(core: Core, now: Instant, job: Job) -> None:
             continue
         if attempt.stuck is not None and not attempt.let_go:
             detach(core, now, attempt)
-        if attempt.let_go and (holds or now >= each.again_at):
+        if attempt.let_go and (holds or now >= each.again_at) and now >= _excluded_until(job, attempt.cluster):
             _queue_again(core, now, job, attempt)
             if not job.state.claiming:
                 return
@@ -136,15 +137,22 @@ def _held(job: Job) -> list[Attempt]:
     return [each for each in job.present if each.state.at_barrier]
 
 
+def _excluded_until(job: Job, cluster: str) -> Instant:
+    """Return until when the cluster is left alone by the job: it may have refused a candidate meanwhile."""
+    return dict(job.excluded).get(cluster, Instant(0))
+
+
 def _queue_again(core: Core, now: Instant, job: Job, attempt: Attempt) -> None:
     """Submit the component to the queue of its cluster again, by a new attempt."""
-    cluster, (number, component, last) = attempt.cluster, attempt.id
-    if cluster not in core.information.clusters or last + 1 >= MAX_ATTEMPTS:
-        return stop_job(
-            core, now, job, Outcome.GIVE_BACK, None if cluster in core.information.clusters else _CLUSTER_LEFT
-        )
+    cluster, component = attempt.cluster, attempt.id.component
+    last = job.number_of(component)
+    known = core.information.clusters.get(cluster)
+    if known is None or known.settings.draining:
+        return stop_job(core, now, job, Outcome.GIVE_BACK, _CLOSED)
+    if last + 1 >= MAX_ATTEMPTS:
+        return stop_job(core, now, job, Outcome.GIVE_BACK)
     following = Attempt(
-        id=AttemptId(number, component, last + 1),
+        id=AttemptId(job.id, component, last + 1),
         cluster=cluster,
         request=attempt.request,
         host_cluster=attempt.host_cluster,
@@ -152,6 +160,7 @@ def _queue_again(core: Core, now: Instant, job: Job, attempt: Attempt) -> None:
     if not attempt.is_pending_cancel:
         remove_directory(core, attempt)
     core.records.follow(job, attempt, following)
+    core.run_list.races[job.id] = Instant(now + BETWEEN)
     core.records.note_attempt(now, following.id, cluster, HistoryKind.COMPONENT_QUEUED_AGAIN)
     wait = Duration((job.barrier_wait or 0) + time_to_begin(now, job))
     return submit(core, following, job.request, wait=wait)

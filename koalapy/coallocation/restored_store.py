@@ -8,6 +8,7 @@ cluster has reported.
 from dataclasses import replace
 
 from koalapy.broker.groups import is_spread, of_choice
+from koalapy.coallocation import race
 from koalapy.coallocation.stop import account_barrier_time
 from koalapy.core.core import Core
 from koalapy.core.due import DOUBTFUL
@@ -117,7 +118,13 @@ def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
         return
     job = core.records.jobs[attempt.id.job]
     shown = event.released_at is not None or event.started_at is not None or event.phase in _SHOWS_RELEASE
-    if not shown or job.state is not JobState.CLAIMING:
+    if not shown:
+        return
+    if attempt.candidate:
+        race.take_lead(core, now, job, attempt)
+        if job.state is JobState.RUNNING:
+            core.records.find_released(attempt, event.released_at or now)
+    if job.state is not JobState.CLAIMING:
         return
     account_barrier_time(core, now, job)
     for each in job.present:

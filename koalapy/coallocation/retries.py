@@ -6,7 +6,7 @@ from dataclasses import replace
 from koalapy.attempts.attempt_end import reason_details
 from koalapy.attempts.cancel import cancel
 from koalapy.attempts.directories import remove_directory
-from koalapy.coallocation import choices, lenders, refusals
+from koalapy.coallocation import choices, lenders, race, refusals
 from koalapy.coallocation.lowering import lower
 from koalapy.coallocation.stop import code_and_message, stop_job
 from koalapy.core.core import Core
@@ -43,7 +43,7 @@ def on_ended(core: Core, now: Instant, event: Ended) -> None:
     if job.state.claiming and event.held_since is not None:
         held = attempt.processors * max(0, event.ended_at - event.held_since)
         core.records.change(job, held_processor_us=job.held_processor_us + held)
-    if event.reason is None:
+    if event.reason is None or race.goes_on(core, now, job, attempt, event.reason, event.refused):
         return None
     if event.refused:
         return _submission_refused(core, now, job, attempt, event.reason)
@@ -58,7 +58,9 @@ def on_ended(core: Core, now: Instant, event: Ended) -> None:
 def on_refused(core: Core, now: Instant, event: Refused) -> None:
     """Treat an attempt that will never start like one that could not be submitted."""
     attempt = core.records.attempt(event.attempt)
-    if attempt is not None and (job := core.records.jobs[attempt.id.job]).state.claiming:
+    if attempt is None or not (job := core.records.jobs[attempt.id.job]).state.claiming:
+        return
+    if not race.goes_on(core, now, job, attempt, event.reason):
         _give_up(core, now, job, attempt, event.reason)
 
 

@@ -6,7 +6,7 @@ It examines only jobs that changed or whose timer expired; each job has one time
 from koalapy.attempts import missing
 from koalapy.attempts.cancel import can_be_cancelled
 from koalapy.broker.wait_deadlines import begins_at, enters_queue_at, expires_at, wait_deadlines
-from koalapy.coallocation import barrier, completion, deadlock, hold
+from koalapy.coallocation import barrier, completion, deadlock, hold, race
 from koalapy.coallocation.flows.prerequisites import enter_queue, may_begin
 from koalapy.coallocation.lowering import lower, lowered_from
 from koalapy.coallocation.retries import apply_outcome
@@ -69,6 +69,8 @@ def set_timers(core: Core, now: Instant) -> None:
 
 def _examine(core: Core, now: Instant, job: Job) -> None:
     """Time out, release, complete or settle the job; each part may lead to the next one."""
+    if job.candidates or job.patient:
+        race.step(core, now, job)
     if job.state.claiming:
         if job.barrier_wait is not None:
             hold.step(core, now, job)
@@ -106,6 +108,7 @@ def _settle(core: Core, now: Instant, job: Job) -> None:
         detach_what_cannot_be_cancelled(core, now, job)
         if job.live:
             return None
+    race.drop_candidates(core, job)
     core.mark_dirty()
     if completion.ended_first(job):
         completion.complete(core, now, job)
@@ -146,6 +149,8 @@ def _next_moment(core: Core, now: Instant, job: Job) -> Instant | None:
     if state.claiming and (begins := begins_at(job)) is not None and begins > now:
         earliest = begins if earliest is None else min(earliest, begins)
     if job.barrier_wait is not None and state.claiming and (moment := hold.next_moment(job, core.settings)) is not None:
+        earliest = moment if earliest is None else min(earliest, moment)
+    if (moment := race.next_moment(core, job)) is not None:
         earliest = moment if earliest is None else min(earliest, moment)
     if expires is not None:
         earliest = expires if earliest is None else min(earliest, expires)

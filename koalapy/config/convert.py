@@ -10,7 +10,7 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.lease import Borrow, Delegation, Lend, is_temporary
 from koalapy.model.request import Isolate
 from koalapy.model.sent import RunLimits
-from koalapy.model.settings import GRACE, Preempt, Scavenging, Settings
+from koalapy.model.settings import GRACE, Preempt, Race, Scavenging, Settings
 from koalapy.model.units import SECOND, Duration
 
 # Keys of a cluster in the grid file that its KCM gets unchanged.
@@ -49,6 +49,7 @@ def engine_settings(grid: GridFile) -> Settings:
         orphan_timeout=grid.orphan_timeout,
         scavenging=Scavenging(**dict(grid.scavenging)),
         preempt=Preempt(**dict(grid.scheduling.preempt)),
+        race=Race(**dict(grid.scheduling.race)),
         lend=_lend(grid.site),
         borrow=borrow_of(grid.site),
         run=_run(grid.site),
@@ -124,6 +125,7 @@ def _cluster_settings(name: str, cluster: Cluster) -> ClusterSettings:
         poll=cluster.poll,
         backlog=cluster.backlog,
         only_named=cluster.only_named,
+        race=cluster.race,
         scavenge=_scavenge(cluster),
         attributes=tuple(cluster.attributes.items()),
         isolation=cluster.isolation.visible

@@ -56,9 +56,10 @@ from koalapy.model.textfile.fields import (
     wrong,
 )
 from koalapy.model.textfile.notify import NotifyEntries
+from koalapy.model.textfile.words import nearest
 from koalapy.model.units import HOUR, MILLISECOND, MINUTE, SECOND, Duration
 
-VACATING = "vacating"  # the group of its policies' entry points
+VACATING, CANDIDATES = "vacating", "candidates"  # the groups of their policies' entry points
 _Priority = Annotated[Number, Between(0, LOWEST_PRIORITY)]
 # A poll may be delayed by its own cost (100 × its CPU time), and one may fail: six polls allow for both.
 MAX_AGE_IN_POLLS = 6
@@ -139,6 +140,7 @@ class Cluster(Section):
         default=None, description="networks whose wrappers the relay answers, in CIDR notation; private and own ones"
     )
     only_named: Flag = Field(default=False, description="no component is placed there that does not name the cluster")
+    race: Flag = Field(default=True, description="no: components that wait elsewhere do not enter its queue too")
     network: GridName = Field(default=DEFAULT_NETWORK, description="components co-allocate within one network")
     poll: Annotated[Span, lasting(_SHORTEST_POLL)] = Field(
         default=_POLL, description="shortest time between two looks at the batch system"
@@ -200,6 +202,24 @@ class Cluster(Section):
         return self
 
 
+class Race(Section):
+    """In how many batch queues a waiting component has a place at once."""
+
+    most: Annotated[Number, Between(1, settings.MOST_QUEUES)] = Field(
+        default=settings.DEFAULT_QUEUES,
+        description="queues of each component, of jobs with when_busy: queue; 1: no race",
+    )
+    of: Annotated[tuple[GridName, ...], Field(strict=False), BeforeValidator(as_list)] | None = Field(
+        default=None, description="clusters whose queues are entered beside the first; all"
+    )
+    processors: Positive | None = Field(
+        default=None, description="for which the candidates of all jobs may ask on one cluster; a fourth of it"
+    )
+    policy: Annotated[str, registered_word(CANDIDATES, "candidates policy"), WithJsonSchema({"type": "string"})] = (
+        Field(default=settings.DEFAULT_CANDIDATES, description="which queues are entered")
+    )
+
+
 class Scheduling(Section):
     """The order of the wait queue, and the placement of jobs."""
 
@@ -209,6 +229,7 @@ class Scheduling(Section):
         default=settings.DEFAULT_MAX_OVERTAKES, description="how often the first waiting job may be overtaken"
     )
     preempt: Preempt = Preempt()
+    race: Race = Race()
 
 
 class Claim(Section):
@@ -366,6 +387,15 @@ class GridFile(Section):
             if name not in self.clusters:
                 what = f"names {name}, which is not a cluster of this file"
                 raise wrong(what, "Name one of it.", at=("site", "lend", "clusters"))
+        return self
+
+    @model_validator(mode="after")
+    def _check_raced(self) -> Self:
+        for place, name in enumerate(self.scheduling.race.of or ()):
+            if name not in self.clusters:
+                what, meant = f"is {name}, which is not a cluster of this file", nearest(name, self.clusters)
+                advice = f"Did you mean {meant}?" if meant else "Name one of it."
+                raise wrong(what, advice, at=("scheduling", "race", "of", place))
         return self
 
     @model_validator(mode="after")

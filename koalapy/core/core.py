@@ -40,6 +40,7 @@ from koalapy.model.lease import LeasedCluster
 from koalapy.model.pilot import Pilot
 from koalapy.model.records import Records
 from koalapy.model.settings import Settings
+from koalapy.policies.candidates import CandidatePolicy, shortest_queues
 
 _NOTED = frozenset({ForgetAttempt, CollectOutput, AnnounceNotification, SendNotification})
 
@@ -56,12 +57,13 @@ class Core:
     nodes were last surveyed for sweeps. `departed`: clusters that have left the grid since this koalad's start, to
     which no command goes. `facts`: those that were derived for the owners of attempts, which have not reacted yet.
     `due`: the steps of the engine that are due. `grid_hints`: by cluster of a pilot or lease, the newest hint that
-    it joins or leaves the grid.
+    it joins or leaves the grid. `candidates`: the policy that chooses further queues for waiting components.
     """
 
     def __init__(self, settings: Settings, snapshot: Snapshot) -> None:
         names = [each.name for each in settings.clusters]
         self.settings = settings
+        self.candidates: CandidatePolicy = shortest_queues
         self.information = Information(settings.clusters, snapshot.instance, settings.settles, settings.beside_program)
         self.due = due = DueSteps()
         self.run_list, self.queue = RunList(due), WaitQueue()

@@ -21,7 +21,8 @@ class RunList(Index):
     `claimed_on`: by cluster, the attempts of claiming jobs that are not patient; a cluster without any is not in it.
     `split`: claiming jobs with one attempt whose batch job has started and another whose batch job has not.
     `dirty`: jobs that the next step examines. `timers`: their timers; `timers_dirty`: jobs whose timers are set
-    anew. `missing`: jobs of which an attempt of this try is missing, or was.
+    anew. `missing`: jobs of which an attempt of this try is missing, or was. `races`: when a claiming job may enter
+    further batch queues; None if it needs no more of them. One without an entry has never tried to.
     """
 
     def __init__(self, due: DueSteps) -> None:
@@ -32,6 +33,7 @@ class RunList(Index):
         self.timers = JobTimers()
         self.timers_dirty: dict[JobId, None] = {}
         self.missing: dict[JobId, None] = {}
+        self.races: dict[JobId, Instant | None] = {}
         self._claims: dict[JobId, list[str]] = {}
 
     def added(self, job: Job) -> None:
@@ -67,10 +69,12 @@ class RunList(Index):
 
     def _survey(self, job: Job) -> None:
         """Count the clusters on which the job claims, and update `split`."""
-        live = job.live if job.state.claiming else ()
+        live = [each for each in job.live if not each.candidate] if job.state.claiming else ()
         clusters = [] if job.patient else [attempt.cluster for attempt in live]
         if clusters != self._claims.get(job.id, _NOWHERE):
             self._count(job.id, clusters)
+        if self.races and not job.state.claiming:
+            self.races.pop(job.id, None)
         if len(live) > 1 and len({attempt.allocated_at is None for attempt in live}) > 1:
             self.split[job.id] = None
         elif self.split:

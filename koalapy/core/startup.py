@@ -81,7 +81,7 @@ class RecalledAttempts:
     def __init__(self, clusters: Iterable[str]) -> None:
         self.clusters = tuple(clusters)
         self._unknown = dict.fromkeys(self.clusters)
-        self._newest: dict[tuple[JobId, int], tuple[int, str]] = {}  # of each component: number and cluster
+        self._newest: dict[tuple[JobId, int], dict[str, int]] = {}  # of each component: numbers by cluster
 
     @property
     def unknown(self) -> list[str]:
@@ -96,16 +96,23 @@ class RecalledAttempts:
         """Forget a cluster that is no part of the grid any more, with the attempts that it remembers."""
         self.clusters = tuple(each for each in self.clusters if each != cluster)
         self._unknown.pop(cluster, None)
-        self._newest = {key: newest for key, newest in self._newest.items() if newest[1] != cluster}
+        for numbers in self._newest.values():
+            numbers.pop(cluster, None)
 
     def add(self, cluster: str, recalled: Sequence[AttemptId]) -> None:
         """Note all attempts that a cluster remembers."""
         self._unknown.pop(cluster, None)
         for job, component, number in recalled:
-            known, _ = self._newest.get((job, component), (0, ""))
-            if number > known:
-                self._newest[job, component] = number, cluster
+            numbers = self._newest.setdefault((job, component), {})
+            numbers[cluster] = max(number, numbers.get(cluster, 0))
 
     def newest(self, job: JobId, component: int) -> tuple[int, str]:
         """Return the number and cluster of a component's newest attempt; (0, "") if no cluster remembers one."""
-        return self._newest.get((job, component), (0, ""))
+        return max(((number, cluster) for cluster, number in self._of(job, component)), default=(0, ""))
+
+    def older(self, job: JobId, component: int, number: int) -> list[tuple[int, str]]:
+        """Return number and cluster of the newest attempt on each cluster, of those before this number."""
+        return sorted((each, cluster) for cluster, each in self._of(job, component) if each < number)
+
+    def _of(self, job: JobId, component: int) -> Iterable[tuple[str, int]]:
+        return self._newest.get((job, component), {}).items()

@@ -431,7 +431,7 @@ def _other_batch_system(grid: GridFile, places: Mapping[str, Sequence[Any]], sna
 
 
 def _known_attempts(snapshot: Snapshot) -> list[Attempt]:
-    attempts = [each for job in snapshot.jobs for each in job.attempts if each is not None and not each.cleaned_up]
+    attempts = [each for job in snapshot.jobs for each in job.all_attempts if not each.cleaned_up]
     return [*attempts, *snapshot.launchers, *snapshot.pending_cancels]
 
 

@@ -173,7 +173,7 @@ def refuse_unsendable(request: Request, document: Document, at: Path = ()) -> No
 
 def job_request(job: JobKeys, name: str, directory: str) -> Request:
     """Return the request of a job that is no sweep."""
-    may_queue = len(job.components) == 1 and not job.components[0].spread
+    may_queue = job.race is not None or (len(job.components) == 1 and not job.components[0].spread)
     busy = WhenBusy.QUEUE if may_queue else WhenBusy.WAIT
     asked_for = job.model_fields_set
     attended = job.interactive is not None  # a person waits for it, and cannot type again what a lost try got
@@ -198,6 +198,7 @@ def job_request(job: JobKeys, name: str, directory: str) -> Request:
         expires=job.expires,
         barrier_wait=None if job.barrier is None else job.barrier.wait,
         held_limit=None if job.barrier is None else job.barrier.processor_hours,
+        race=None if job.race is None else job.race.most,
         notify=None if job.notify is None else notify_of(job.notify),
         interactive=job.interactive,
         site=job.site,

@@ -44,6 +44,7 @@ from koalapy.model.request import (
     RetryOn,
     WhenBusy,
 )
+from koalapy.model.settings import DEFAULT_QUEUES, MOST_QUEUES
 from koalapy.model.textfile import place_at
 from koalapy.model.textfile.classad import MAX_TEXT, ClassAdError, Expression, Kind, check_expression
 from koalapy.model.textfile.fields import (
@@ -433,6 +434,14 @@ class JobBarrier(Section):
     )
 
 
+class JobRace(Section):
+    """In how many batch queues a waiting component has a place at once."""
+
+    most: Annotated[Number, Between(1, MOST_QUEUES)] = Field(
+        default=DEFAULT_QUEUES, description="queues of each component; 1: no race"
+    )
+
+
 class JobKeys(Section):
     """The keys of a job of one or more components that start together, by itself or in a flow."""
 
@@ -473,6 +482,7 @@ class JobKeys(Section):
         "by default it waits on",
     )
     barrier: JobBarrier | None = Field(default=None, description="how long components wait; the grid file's")
+    race: JobRace | None = Field(default=None, description="queues in which it waits at once; the grid file's")
     communication: Annotated[Communication, one_of(Communication)] = Field(
         default=Communication.ALL, description="none: components may lie in different networks"
     )
@@ -525,6 +535,10 @@ class JobKeys(Section):
 
     @model_validator(mode="after")
     def _check_interactive(self) -> Self:
+        if self.race is not None and self.interactive is not None:
+            raise wrong("is not for an interactive job, whose user waits at one place", "Remove it.", at=("race",))
+        if self.race is not None and self.when_busy is WhenBusy.WAIT:
+            raise wrong("is for jobs that wait in queues", "Remove it, or write `when_busy: queue`.", at=("race",))
         if self.interactive is not None and self.components and self.components[0].launch is Launch.MPI:
             what = "is not for `launch: mpi`, whose first process is mpirun"
             raise wrong(what, "Remove it, or start mpirun in the program.", at=("interactive",))
@@ -554,6 +568,9 @@ class JobKeys(Section):
             if component.spread and len(self.components) > 1:
                 what = "is for a job of one component only"
                 raise wrong(what, "Remove it, or write the job as one component.", at=("components", index, "spread"))
+            if component.spread and self.race is not None:
+                what = "is for components that wait in queues, and one with spread: true waits for idle processors"
+                raise wrong(what, "Remove it.", at=("race",))
             if component.spread and self.when_busy is WhenBusy.QUEUE:
                 what = "is queue, but a component with spread: true waits for idle processors"
                 raise wrong(what, "Remove it.", at=("when_busy",))
@@ -567,6 +584,8 @@ class JobKeys(Section):
                 raise wrong(what, "Remove it.", at=("keep_output",))
             if self.barrier is not None:
                 raise wrong("is not for a sweep, whose nodes wait for no other", "Remove it.", at=("barrier",))
+            if self.race is not None:
+                raise wrong("is not for a sweep, which waits in no queue", "Remove it.", at=("race",))
             for key in ("begin", "expires"):
                 if getattr(self, key) is not None:
                     raise wrong("is not for a sweep, which takes what is idle", "Remove it.", at=(key,))

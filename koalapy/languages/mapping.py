@@ -29,6 +29,7 @@ def job_mapping(found: Request) -> dict[str, Any]:
         "after": list(found.after),
         "relax_after": None if found.relax_after is None else format_duration(found.relax_after),
         "barrier": _barrier_mapping(found),
+        "race": None if found.race is None else {"most": found.race},
         "begin": None if found.begin is None else str(found.begin),
         "claim_before": None if found.claim_before is None else format_duration(found.claim_before),
         "expires": None if found.expires is None else str(found.expires),

@@ -61,7 +61,8 @@ class Attempt:
     not known to have ended. `detached_at`: since when its owner no longer waits for it. `superseded`: its job is beyond
     this try, has no record any more, or held a lease, so its output is not needed. `launcher`: set if its owner is no
     job. `host_cluster`: the cluster whose processors its cluster, a pilot, holds; '' if its cluster is none. Its
-    directory lies there.
+    directory lies there. `candidate`: another attempt is its component's present one; it is in a queue beside that one,
+    or has lost to it (see `koalapy.coallocation.race`).
     """
 
     id: AttemptId
@@ -89,6 +90,7 @@ class Attempt:
     superseded: bool = False
     launcher: LauncherFields | None = None
     host_cluster: str = ""
+    candidate: bool = False
 
     @property
     def owner(self) -> Owner:

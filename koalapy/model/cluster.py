@@ -67,7 +67,8 @@ class ClusterSettings:
     `draining`: nothing is placed there any more, and sweeps give its nodes back. `only_named`: components that do not
     name the cluster are not placed there. `attributes`: what the grid file states of the cluster for requirements and
     ranks. `frees_when_suspended`: another job can have the processors of a suspended one there. `isolation`: set for a
-    pilot or lease that isolates programs, to the directories that these see beside those of the system.
+    pilot or lease that isolates programs, to the directories that these see beside those of the system. `race`:
+    components that wait elsewhere may enter its batch queue too.
     """
 
     name: str
@@ -84,6 +85,7 @@ class ClusterSettings:
     attributes: Attributes = ()
     frees_when_suspended: bool = False
     isolation: tuple[str, ...] | None = None
+    race: bool = True
 
 
 @fast_frozen

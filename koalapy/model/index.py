@@ -98,10 +98,11 @@ class Keys:
 
 
 class LiveAttempts:
-    """The attempts that are neither cleaned up nor detached, by cluster."""
+    """The attempts that are neither cleaned up nor detached, by cluster. `candidates`: those of them that are some."""
 
     def __init__(self) -> None:
         self._clusters: dict[str, dict[AttemptId, Attempt]] = {}
+        self.candidates: dict[str, dict[AttemptId, Attempt]] = {}
 
     def on(self, cluster: str) -> list[Attempt]:
         """Return the attempts on this cluster, in the order of jobs and their components."""
@@ -109,8 +110,12 @@ class LiveAttempts:
 
     def began(self, attempt: Attempt) -> None:
         self._clusters.setdefault(attempt.cluster, {})[attempt.id] = attempt
+        if attempt.candidate:
+            self.candidates.setdefault(attempt.cluster, {})[attempt.id] = attempt
 
     def let_go(self, attempt: Attempt) -> bool:
         """Remove the attempt. Return whether it was there."""
         there = self._clusters.get(attempt.cluster)
+        if attempt.candidate and attempt.cluster in self.candidates:
+            self.candidates[attempt.cluster].pop(attempt.id, None)
         return there is not None and there.pop(attempt.id, None) is not None

@@ -90,7 +90,8 @@ class Job(Header):
     `revocations`: how often a lease on which it ran was taken back. `setup_words`: of the last failure of a `setup`,
     without directories and numbers. `refusals`: by the clusters that are refusing it. `barrier_wait`: how long its
     components wait at their barriers for those in queues, in this try; None if the barrier's time-out applies.
-    `given_back`: its components that were given back in this try, by their number.
+    `given_back`: its components that were given back in this try, by their number. `candidates`: further attempts of
+    its components by their ids, in queues of other clusters, each until nothing of it is left.
     """
 
     attempts: tuple[Attempt | None, ...] = ()
@@ -117,6 +118,7 @@ class Job(Header):
     refusals: tuple[Refusals, ...] = ()
     barrier_wait: Duration | None = None
     given_back: tuple[GivenBack, ...] = ()
+    candidates: tuple[Attempt, ...] = ()
 
     def attempt(self, component: int) -> Attempt | None:
         """Return the present attempt of a component; None before a claim, and for one that the placement omits."""
@@ -137,12 +139,25 @@ class Job(Header):
 
     @property
     def live(self) -> Sequence[Attempt]:
-        """The attempts that are neither cleaned up nor detached."""
+        """The attempts that are neither cleaned up nor detached, also candidates."""
         found: list[Attempt] = []
         for each in self.attempts:
             if each is not None and not each.state.cleaned_up and each.detached_at is None:
                 found.append(each)
+        for each in self.candidates:
+            if not each.state.cleaned_up and each.detached_at is None:
+                found.append(each)
         return found
+
+    @property
+    def all_attempts(self) -> Sequence[Attempt]:
+        """The attempts of this try: the present one of each component, and all candidates."""
+        return [each for each in (*self.attempts, *self.candidates) if each is not None]
+
+    def candidates_of(self, component: int) -> list[Attempt]:
+        """Return the candidates of a component that may still win: those that are not being cancelled."""
+        found = (each for each in self.candidates if each.id.component == component)
+        return [each for each in found if not each.cancelling and not each.state.ended]
 
 
 @fast_frozen
@@ -171,6 +186,8 @@ def job_row(job: Job) -> Job:
     row = _job_row(job)
     if row.attempts:
         object.__setattr__(row, "attempts", rows_of_attempts(row.attempts))
+    if row.candidates:
+        object.__setattr__(row, "candidates", tuple([attempt_row(each) for each in row.candidates]))
     return row
 
 
@@ -184,17 +201,23 @@ def job_value(row: Job, values: Mapping[AttemptId, Attempt] = MappingProxyType({
     if job.attempts:
         attempts = [each if each is None else values.get(each.id) or attempt_value(each) for each in job.attempts]
         object.__setattr__(job, "attempts", tuple(attempts))
+    if job.candidates:
+        candidates = tuple([values.get(each.id) or attempt_value(each) for each in job.candidates])
+        object.__setattr__(job, "candidates", candidates)
     return job
 
 
 def without_attempts(job: Job) -> Job:
     """Return the job's own fields, which are kept apart from its attempts."""
-    return _replace_job(job, {"attempts": ()}) if job.attempts else job
+    return _replace_job(job, {"attempts": (), "candidates": ()}) if job.attempts else job
 
 
 def with_attempts(job: Job, attempts: Iterable[Attempt]) -> Job:
     """Return the job with those of its attempts that are not superseded."""
-    present = {each.id.component: each for each in attempts if not each.superseded}
+    there = sorted([each for each in attempts if not each.superseded], key=lambda each: each.id)
+    present = {each.id.component: each for each in there if not each.candidate}
     if not present:
         return job
-    return _replace_job(job, {"attempts": tuple([present.get(index) for index in range(len(job.request.components))])})
+    by_component = tuple([present.get(index) for index in range(len(job.request.components))])
+    candidates = tuple([each for each in there if each.candidate])
+    return _replace_job(job, {"attempts": by_component, "candidates": candidates})

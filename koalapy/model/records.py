@@ -102,6 +102,10 @@ class Step(Change):
             raise RuntimeError("a step's records must be read before the next batch is handled")
 
 
+def _in_order(candidates: Iterable[Attempt]) -> tuple[Attempt, ...]:
+    return tuple(sorted(candidates, key=lambda each: each.id))
+
+
 def _history(
     job: JobId, at: Instant, kind: str, details: dict[str, Any], about: tuple[AttemptId, str | None] | None
 ) -> History:
@@ -386,9 +390,8 @@ class Records:
             self._step.attempt_rows[each.id] = each
 
     def _begin(self, job: Job) -> None:
-        for attempt in job.attempts:
-            if attempt is not None:
-                self._begin_attempt(job, attempt)
+        for attempt in job.all_attempts:
+            self._begin_attempt(job, attempt)
 
     def _begin_attempt(self, job: Job, attempt: Attempt) -> None:
         self.attempts[attempt.id] = attempt
@@ -402,8 +405,7 @@ class Records:
 
         The usage of the earlier one is entered. Raises ValueError for an attempt that was not let go.
         """
-        if not attempt.let_go:
-            raise ValueError(f"attempt {attempt.id} is {attempt.state}")
+        self._check_let_go(attempt)
         component = following.id.component
         self._gathered.setdefault("usage", []).extend(usage_of_attempt(job, attempt))
         become(following, AttemptRow)
@@ -414,6 +416,39 @@ class Records:
         self._set(attempt, {"superseded": True})
         self._begin_attempt(job, following)
         self._step.attempt_rows[following.id] = following
+
+    def race(self, job: Job, candidate: Attempt) -> None:
+        """Add a candidate of a component, whose number is the component's next one."""
+        become(candidate, AttemptRow)
+        numbers = list(job.numbers)
+        numbers[candidate.id.component] = candidate.id.number
+        self.change(job, candidates=_in_order((*job.candidates, candidate)), numbers=tuple(numbers))
+        self._begin_attempt(job, candidate)
+        self._step.attempt_rows[candidate.id] = candidate
+
+    def lead(self, job: Job, candidate: Attempt) -> None:
+        """Make a candidate its component's present attempt, which becomes a candidate in its place."""
+        attempts, component = list(job.attempts), candidate.id.component
+        former, attempts[component] = attempts[component], candidate
+        assert former is not None
+        others = [each for each in job.candidates if each is not candidate]
+        self.change(job, attempts=tuple(attempts), candidates=_in_order((*others, former)))
+        for each, is_candidate in ((candidate, False), (former, True)):
+            live = self._live.let_go(each)
+            self._set(each, {"candidate": is_candidate})
+            if live:
+                self._live.began(each)
+
+    def drop_candidate(self, job: Job, candidate: Attempt) -> None:
+        """Drop a candidate of which its job waits for nothing any more, and enter its usage.
+
+        Raises ValueError for an attempt that was not let go.
+        """
+        self._check_let_go(candidate)
+        self._gathered.setdefault("usage", []).extend(usage_of_attempt(job, candidate))
+        self.change(job, candidates=tuple([each for each in job.candidates if each is not candidate]))
+        self._drop_attempts((candidate,))
+        self._set(candidate, {"superseded": True})
 
     def add_launcher(self, launcher: Attempt) -> Attempt:
         """Add a new Launcher, and return its row. Its id is a new one (`new_launcher_id`)."""
@@ -441,17 +476,19 @@ class Records:
 
         Raises as `change` does.
         """
-        tried = job.attempts
-        self.change(job, attempts=(), **changes)
+        tried = job.all_attempts
+        self.change(job, attempts=(), candidates=(), **changes)
         self._drop_attempts(tried)
         for attempt in tried:
-            if attempt is not None:
-                self._set(attempt, {"superseded": True})
+            self._set(attempt, {"superseded": True})
 
-    def _drop_attempts(self, attempts: Sequence[Attempt | None]) -> None:
+    def _check_let_go(self, attempt: Attempt) -> None:
+        if not attempt.let_go:
+            raise ValueError(f"attempt {attempt.id} is {attempt.state}")
+
+    def _drop_attempts(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
-            if attempt is not None:
-                del self.attempts[attempt.id]
+            del self.attempts[attempt.id]
 
     def change_attempt(self, attempt: Attempt, **changes: Any) -> None:
         """Change these fields of an attempt. Raises ValueError for a transition that the table does not have."""
@@ -519,6 +556,10 @@ class Records:
         """Return a present attempt, or the pending cancel of an earlier one or of a final job."""
         return self.attempts.get(attempt) or self.pending_cancels.get(attempt)
 
+    def candidates_on(self, cluster: str) -> list[Attempt]:
+        """Return the candidates on the cluster that are neither cleaned up nor detached."""
+        return list(self._live.candidates.get(cluster, {}).values())
+
     def live(self, cluster: str) -> list[Attempt]:
         """Return the attempts on the cluster that are neither cleaned up nor detached, in order."""
         return self._live.on(cluster)
@@ -557,7 +598,7 @@ class Records:
     def _drop(self, job: Job) -> None:
         del self.jobs[job.id]
         self._followers.pop(job.id, None)
-        self._drop_attempts(job.attempts)
+        self._drop_attempts(job.all_attempts)
         self._keys.dropped(job)
         for index in self._of_dropped:
             index.dropped(job)

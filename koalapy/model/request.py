@@ -219,7 +219,8 @@ class Request:
     `held_limit`: the processor-microseconds that they may wait there in all, None for the grid file's.
     `begin`: it is released no sooner. `claim_before`: so long before that it enters the wait queue, so that its
     components are claimed and held until then; None: it enters at that instant. `expires`: when it fails if it was
-    never released; None: it waits for ever.
+    never released; None: it waits for ever. `race`: in how many batch queues each component may wait at once; None for
+    the grid file's number.
     """
 
     name: str
@@ -252,6 +253,7 @@ class Request:
     begin: Moment | None = None
     claim_before: Duration | None = None
     expires: Moment | None = None
+    race: int | None = None
 
     @property
     def type(self) -> RequestType:

@@ -28,6 +28,8 @@ DEFAULT_SHARING = "equipartition-persite"
 DEFAULT_IDLENESS = "cluster-rules"
 DEFAULT_PREEMPTION = "newest-first"
 DEFAULT_ORDER = "in-order"
+DEFAULT_QUEUES, DEFAULT_CANDIDATES = 3, "shortest-queues"
+MOST_QUEUES = 32  # of a component at once
 DEFAULT_VACATING = "youngest-first"
 BY_HAND, DYNAMIC = "by-hand", "dynamic"
 LAUNCHER_WALLTIME = HOUR
@@ -85,6 +87,21 @@ class Preempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    """In how many batch queues a component may wait at once, for the one in which it starts first.
+
+    `most`: of them, at least 1. `of`: the clusters whose queues are entered beside the first; None for all.
+    `processors`: for how many on each cluster the candidates of all jobs may ask, of which one always may; None for a
+    fourth of the cluster. `policy`: the registered policy that chooses the queues.
+    """
+
+    most: int = DEFAULT_QUEUES
+    of: tuple[str, ...] | None = None
+    processors: int | None = None
+    policy: str = DEFAULT_CANDIDATES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings of the grid file that decisions depend on. `queue` and `placement` name registered policies.
 
@@ -116,6 +133,7 @@ class Settings:
     grace: Duration = GRACE
     scavenging: Scavenging = Scavenging()
     preempt: Preempt = Preempt()
+    race: Race = Race()
     lend: Lend | None = None
     borrow: Borrow | None = None
     run: RunLimits | None = None

@@ -124,8 +124,8 @@ def usage_of_try(tried: Job, *, lost: bool = False, now: Instant | None = None) 
     """
     kind = Kind.LOST if lost else Kind.RUN
     entries: list[Usage] = []
-    for each in tried.attempts:
-        if each is not None and (entry := _usage(tried, each, kind, now)) is not None:
+    for each in tried.all_attempts:
+        if (entry := _usage(tried, each, Kind.LOST if each.candidate else kind, now)) is not None:
             entries.append(entry)
     return tuple(entries)
 

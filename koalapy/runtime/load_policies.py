@@ -26,6 +26,7 @@ def policies(settings: Settings) -> Policies:
             load("koalapy.targets", settings.delegation.targets),
             load("koalapy.dispatching", settings.delegation.dispatching),
         ),
+        load("koalapy.candidates", settings.race.policy),
     )
 
 

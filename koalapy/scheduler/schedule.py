@@ -25,6 +25,7 @@ from koalapy.model.lease import Borrow, Wanted, wanted, why_kept, why_not_at_all
 from koalapy.model.request import ComponentRequest, Request, WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.units import Duration, Instant, format_duration
+from koalapy.policies.candidates import CandidatePolicy, shortest_queues
 from koalapy.policies.delegation import SitePolicies
 from koalapy.policies.placement import PlacementPolicy
 from koalapy.policies.queueing import QueueingPolicy
@@ -34,12 +35,13 @@ from koalapy.scheduler.blocked_ahead import BlockedAhead, Overtaken
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The registered policies that the grid file names: of placement, of queueing, of who is vacated, and of sites."""
+    """The registered policies that the grid file names: of placement, queueing, who is vacated, sites, and races."""
 
     placement: PlacementPolicy
     queueing: QueueingPolicy
     vacating: VacatingPolicy = youngest_first
     sites: SitePolicies = field(default_factory=SitePolicies)
+    candidates: CandidatePolicy = shortest_queues
 
 
 @fast_frozen

@@ -70,7 +70,13 @@ def _limited(request: Request, priority: int) -> Request:
     """
     jobs = tuple([replace(each, request=_limited(each.request, priority)) for each in request.jobs])
     return replace(
-        request, jobs=jobs, notify=(), barrier_wait=None, held_limit=None, priority=max(request.priority, priority)
+        request,
+        jobs=jobs,
+        notify=(),
+        barrier_wait=None,
+        held_limit=None,
+        race=None,
+        priority=max(request.priority, priority),
     )
 
 

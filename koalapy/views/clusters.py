@@ -43,6 +43,7 @@ class ClusterReport:
     scavenged: int = 0  # processors that Launchers have
     foreign: Foreign | None = None  # its reports about attempts of other clusters
     silent: Silence | None = None
+    candidates: int = 0  # batch jobs of ours that wait there beside another one of their component
 
     @property
     def connection(self) -> Connection:
@@ -60,7 +61,7 @@ def cluster_reports(engine: Engine, now: Instant) -> list[ClusterReport]:
     return [
         ClusterReport(
             known[summary.name], summary, _age(now, summary), taken.get(summary.name, 0), foreign.get(summary.name),
-            _silent(engine, summary.name),
+            _silent(engine, summary.name), len(engine.records.candidates_on(summary.name)),
         )
         for summary in engine.summaries(now)
     ]  # fmt: skip
@@ -86,6 +87,7 @@ def cluster(report: ClusterReport, added: Collection[str]) -> answers.Cluster:
         "waiting_local": state.waiting_local if state else None,
         "idle": summary.idle if state else None,
         "committed": summary.committed,
+        "candidates": report.candidates,
         "unit": state.unit if state else None,
         "walltime_limit_s": state.walltime_limit / SECOND if state and state.walltime_limit is not None else None,
         "age_s": None if report.age is None else round(report.age / SECOND, 3),

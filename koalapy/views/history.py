@@ -8,6 +8,7 @@ from koalapy.coallocation.user_requests import MOST_NAMED
 from koalapy.model.counts import counted_as
 from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import FIRST_LAUNCHER, AttemptId
+from koalapy.model.textfile.words import listed
 from koalapy.model.units import Duration, Instant, format_duration, format_instant
 from koalapy.views.recovery import found_as
 
@@ -323,6 +324,12 @@ def _given_back(line: History) -> str:
     return f"{_attempt(line)} is given back, since others are still in queues; it is queued again{when}."
 
 
+def _candidate_won(line: History) -> str:
+    others = [str(each) for each in line.details.get("others") or ()]
+    left = f"; it leaves the queue of {listed(others, 'and')}" if others else ""
+    return f"{_attempt(line)} is the first of its component to start{left}."
+
+
 def _of_attempt(words: str) -> Callable[[History], str]:
     """Return a function that describes a line in these words; `{on}` is replaced by the cluster."""
     return lambda line: _because(f"{_attempt(line)} {words.format(on=line.details.get('cluster'))}", line)
@@ -453,6 +460,9 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     HistoryKind.ATTEMPT_ENDED: _ended,
     HistoryKind.ATTEMPT_CLEANED_UP: _of_attempt("left nothing in the batch system"),
     HistoryKind.COMPONENT_OMITTED: _of_attempt("is optional, and is omitted from this try"),
+    HistoryKind.CANDIDATE_QUEUED: _of_attempt("enters the queue of {on} too"),
+    HistoryKind.CANDIDATE_WON: _candidate_won,
+    HistoryKind.CANDIDATE_LOST: _of_attempt("leaves the race; the others of its component keep their places"),
     HistoryKind.COMPONENT_GIVEN_BACK: _given_back,
     HistoryKind.COMPONENT_QUEUED_AGAIN: _of_attempt("is queued again"),
     HistoryKind.CLUSTER_EXCLUDED: _cluster_excluded,

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, cast
 
 from koalapy.answers.jobs import (
+    Candidate,
     ChangedAnswer,
     Component,
     ComponentStateName,
@@ -21,7 +22,7 @@ from koalapy.answers.jobs import SentJob as DescribedSentJob
 from koalapy.answers.sweeps import JobStateName
 from koalapy.coallocation.changeable import Changed
 from koalapy.languages.mapping import job_mapping
-from koalapy.model.history import History
+from koalapy.model.history import History, HistoryKind
 from koalapy.model.identity import JobId
 from koalapy.model.job import NOT_PLACED, Job
 from koalapy.model.parameters import Source
@@ -29,7 +30,7 @@ from koalapy.model.request import Request
 from koalapy.model.sent import Sent, SentJob
 from koalapy.model.sweep import Sweep
 from koalapy.model.textfile.words import valid_text
-from koalapy.model.units import SECOND, format_instant
+from koalapy.model.units import SECOND, Instant, format_instant
 from koalapy.model.work import Flow, Work
 from koalapy.views.fields import optional_instant, reason
 from koalapy.views.history import event
@@ -50,6 +51,7 @@ def jobs(found: Iterable[Work], transfers: Transfers | None = None) -> JobsAnswe
 def job_with_history(found: Work, history: Iterable[History] = (), transfers: Iterable[Transfer] = ()) -> JobAnswer:
     """Answer with a job or a sweep, its request and its history."""
     written = found.written if isinstance(found, Job) else None
+    history = list(history)
     return {
         "schema": "koala.job/1",
         "job": job(found, transfers),
@@ -58,8 +60,49 @@ def job_with_history(found: Work, history: Iterable[History] = (), transfers: It
             {"to": str(each.to), "on": [cast(NotifyOnName, str(change)) for change in each.on]}
             for each in found.request.notify or ()
         ],
+        "candidates": candidates(history),
         "events": [event(each) for each in history],
     }
+
+
+def candidates(history: Iterable[History]) -> list[Candidate]:
+    """Return the attempts of the last try whose components waited in several queues, from the lines of a history."""
+    found: dict[tuple[int, int], Candidate] = {}
+    raced: dict[int, None] = {}
+    for line in history:
+        if line.kind == HistoryKind.JOB_CLAIMED:
+            raced.clear()
+            numbers = line.details.get("numbers") or {}
+            first = {(int(index), numbers[index]): line.details["clusters"][index] for index in numbers}
+            found = {key: _candidate(line.at, *key, cluster) for key, cluster in first.items()}
+            continue
+        component, attempt = line.details.get("component"), line.details.get("attempt")
+        if not isinstance(component, int) or not isinstance(attempt, int):
+            continue
+        if line.kind == HistoryKind.CANDIDATE_QUEUED:
+            raced[component] = None
+        if line.kind in (HistoryKind.CANDIDATE_QUEUED, HistoryKind.COMPONENT_QUEUED_AGAIN):
+            found[component, attempt] = _candidate(line.at, component, attempt, line.details["cluster"])
+        elif (each := found.get((component, attempt))) is not None:
+            each["batch_id"] = line.details.get("batch_id") or each["batch_id"]
+            each["ended"] = each["ended"] or _ENDS.get(line.kind)
+    return [each for each in found.values() if each["component"] in raced]
+
+
+_ENDS: dict[str, Literal["won", "lost", "cancelled"]] = {
+    HistoryKind.CANDIDATE_WON: "won",
+    HistoryKind.CANDIDATE_LOST: "lost",
+    HistoryKind.SUBMISSION_FAILED: "lost",
+    HistoryKind.ATTEMPT_CLEANED_UP: "cancelled",
+    HistoryKind.CANCEL_PENDING: "cancelled",
+}
+
+
+def _candidate(at: Instant, component: int, attempt: int, cluster: str) -> Candidate:
+    return {
+        "component": component, "attempt": attempt, "cluster": cluster, "batch_id": None,
+        "queued_at": format_instant(at), "ended": None,
+    }  # fmt: skip
 
 
 def changed(found: Changed) -> ChangedAnswer:

@@ -24,6 +24,7 @@ class Counted:
     vacated: int  # jobs, each time that one was vacated
     revoked: int  # leases that this site has taken back
     suspended: int  # jobs, each time that one was suspended for another
+    won: dict[str, int]  # races, by the cluster where the component started
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Counting:
         self._attempts: Counter[tuple[str, str]] = Counter()
         self._used: Counter[tuple[str, str]] = Counter()
         self._vacated = self._suspended = self._revoked = 0
+        self._won: Counter[str] = Counter()
 
     def committed(self, change: Change) -> None:
         """Add a commit."""
@@ -76,6 +78,8 @@ class Counting:
         for line in change.history:
             if line.kind == HistoryKind.JOB_PREEMPTS:
                 self._vacated += len(line.details["jobs"])
+            if line.kind == HistoryKind.CANDIDATE_WON:
+                self._won[line.details["cluster"]] += 1
             self._suspended += line.kind == HistoryKind.JOB_SUSPENDED
             self._revoked += line.kind == HistoryKind.LEASE_REVOKED
         for batch in change.results:
@@ -100,4 +104,5 @@ class Counting:
             self._vacated,
             self._revoked,
             self._suspended,
+            dict(self._won),
         )

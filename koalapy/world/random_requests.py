@@ -47,6 +47,7 @@ class Habits:
     expires: float = 0  # nor this, in the same way: jobs that do not wait for ever
     held_limit: float = 0  # nor this, in the same way: jobs that may hold little at their barriers
     queue: float = 0  # nor this, in the same way: jobs that enter the queues of busy clusters
+    race: float = 0  # nor this, in the same way: those that enter several queues at once
     ranges: float = 0  # nor this, in the same way: components that allow fewer processors than they want
 
 
@@ -70,6 +71,8 @@ def draw_request(rng: Random, sizes: Mapping[str, int], habits: Habits | None = 
         request = replace(request, priority=0)
     if habits.queue and rng.random() < habits.queue:
         request = replace(request, when_busy=WhenBusy.QUEUE)
+    if habits.race and request.when_busy is WhenBusy.QUEUE and rng.random() < habits.race:
+        request = replace(request, race=rng.choice((2, 3, 4)))
     if habits.expires and rng.random() < habits.expires:
         request = replace(request, expires=_after(rng, (30, 120, 600)))
     if habits.begin and rng.random() < habits.begin:

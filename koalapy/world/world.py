@@ -11,7 +11,7 @@ from koalapy.model.events import CancelRequested, ReleaseRequested
 from koalapy.model.identity import InstanceId
 from koalapy.model.job import Job
 from koalapy.model.pilot import job_of_pilot
-from koalapy.model.settings import BY_HAND, DYNAMIC, Preempt, PreemptBy, Scavenging, Settings
+from koalapy.model.settings import BY_HAND, DYNAMIC, Preempt, PreemptBy, Race, Scavenging, Settings
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.policies.admission import AdmissionPolicy, by_hand, dynamic
@@ -49,6 +49,7 @@ _SHARES: dict[str, FairShare] = {
 _ADMISSIONS: dict[str, AdmissionPolicy] = {BY_HAND: by_hand, DYNAMIC: dynamic}
 _PREEMPTING = 0.8  # of all grids let jobs of priority 0 preempt others
 _SUSPENDING = 0.5  # of these suspend jobs where that makes room
+_RACING = 1 / 3  # of all grids let components wait in several queues
 _FREEING = 0.7  # of the clusters give the processors of suspended jobs to others
 _LIMITED = 0.3  # probability of each limit on sweeps
 _HOURS = ("*/2 * * * *", "0-9,20-29,40-49 * * * *", "0-44 * * * *")  # runs last minutes
@@ -82,6 +83,7 @@ class World:
             drawn = with_suspending(stream(seed, "world/suspend"), drawn)
             wait = stream(seed, "world/hold").choice((0, 20, 60, 300))
             drawn = replace(drawn, barrier_wait=Duration(wait * SECOND))
+            drawn = replace(drawn, race=draw_race(stream(seed, "world/race")))
         self.settings = replace(drawn, settles=Duration(0))  # a run does not last for a day
         self.clusters = {each.name: self._cluster(rng, each) for each in self.settings.clusters}
         policies = Policies(_PLACEMENTS[self.settings.placement], _QUEUES[self.settings.queue])
@@ -239,6 +241,12 @@ def draw_settings(rng: Random) -> Settings:
         queue_after=Duration(rng.choice((0, 30, 120)) * SECOND),
         orphan_timeout=Duration(2 * MINUTE),
     )
+
+
+def draw_race(rng: Random) -> Race:
+    """Draw in how many queues a component may wait at once."""
+    most = rng.choice((2, 3, 4)) if rng.random() < _RACING else 1
+    return Race(most=most, processors=rng.choice((None, 2, 1_000)))
 
 
 def draw_preempt(rng: Random) -> Preempt:

@@ -63,6 +63,7 @@ from koalapy.coallocation import (
     lenders,
     preempt,
     pruning,
+    race,
     refusals,
     retries,
     step,
@@ -93,6 +94,7 @@ from koalapy.model.commands import (
     CollectOutput,
     EndLease,
     LeaveCluster,
+    ReleaseAttempt,
 )
 from koalapy.model.events import ClusterLeft, ClusterMeasured
 from koalapy.model.header import Outcome
@@ -139,6 +141,11 @@ CUTS = {"connection_cut": 4, "kcm_killed": 1}
 STREAMING = {"submit": 2, "submit_many": 0, "cancel": 0, "release": 0, "open_stream": 4, "lose_chunks": 4}
 UNSERVED = {"barrier_never_reached": 3, "cluster_down": 2, "wrapper_killed": 4, "job_pending_for_ever": 2}
 AT_HOME = {"submit_at_home": 20}
+RACES = (
+    {"job_killed": 2, "job_pending_for_ever": 2},
+    {"submit_many": 6, "local_job": 6, "cancel": 0},
+    Habits(long=0.6, queue=1, race=1),
+)
 JOB_ACTIONS = {"submit": 12, "submit_many": 3, "cancel": 2, "release": 1}
 
 
@@ -490,6 +497,62 @@ def _a_component_that_is_given_back_counts() -> Any:
         core.records.change(job, submission_failures=job.submission_failures + 1)
 
     return patch.object(hold, "give_back", give_back)
+
+
+def _losers_keep_their_places() -> Any:
+    def take_lead(core: Any, now: Instant, job: Any, attempt: Any) -> None:
+        if attempt.candidate and not attempt.cancelling:
+            core.records.lead(job, attempt)
+
+    return patch.object(race, "take_lead", take_lead)
+
+
+def _candidates_are_released_beside_the_winner() -> Any:
+    real = barrier._release
+
+    def release(core: Any, now: Instant, job: Any, present: Any) -> None:
+        rivals = list(job.candidates)
+        real(core, now, job, present)
+        for each in rivals:
+            command = ReleaseAttempt(cluster=each.cluster, attempt=each.id, first_rank=0, hosts=())
+            core.records.command(command)
+
+    return patch.object(barrier, "_release", release)
+
+
+def _the_winner_is_cancelled() -> Any:
+    real = race.take_lead
+
+    def take_lead(core: Any, now: Instant, job: Any, attempt: Any) -> None:
+        real(core, now, job, attempt)
+        if job.candidates:
+            attempts_cancel.cancel(core, attempt)
+
+    return patch.object(race, "take_lead", take_lead)
+
+
+def _a_candidate_that_is_lost_counts() -> Any:
+    real = race.goes_on
+
+    def goes_on(core: Any, now: Instant, job: Any, attempt: Any, *about: Any) -> bool:
+        goes = real(core, now, job, attempt, *about)
+        if goes and job.state.claiming:
+            core.records.change(job, submission_failures=job.submission_failures + 1)
+        return goes
+
+    return patch.object(race, "goes_on", goes_on)
+
+
+def _two_candidates_have_one_number() -> Any:
+    real = race._add
+
+    def add(core: Any, now: Instant, job: Any, lead: Any, number: int, cluster: str) -> Any:
+        numbers = job.numbers
+        added = real(core, now, job, lead, number, cluster)
+        core.records.change(job, numbers=numbers)
+        return added
+
+    return patch.object(race, "_add", add)
 
 
 def _the_barrier_time_out_restarts_with_every_arrival() -> Any:
@@ -1294,6 +1357,16 @@ MUTANTS = (
         {"submit_many": 6, "local_job": 6, "cancel": 0},
         Habits(long=0.6, queue=1),
     ),
+    Mutant("losers of a race keep their places", _losers_keep_their_places, (P.RACE,), *RACES),
+    Mutant(
+        "candidates are released beside the winner",
+        _candidates_are_released_beside_the_winner,
+        (P.RACE, P.WHOLE),
+        *RACES,
+    ),
+    Mutant("the winner of a race is cancelled", _the_winner_is_cancelled, (P.ENDS,), *RACES, after_faults=True, seed=2),
+    Mutant("a candidate that is lost counts", _a_candidate_that_is_lost_counts, (P.RACE, P.ENDS), *RACES),
+    Mutant("two candidates have one number", _two_candidates_have_one_number, (P.AGREE, P.OUTLIVED), *RACES),
     Mutant(
         "components are held for more than their bound",
         _components_are_held_for_more_than_their_bound,

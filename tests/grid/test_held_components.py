@@ -5,13 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_grid import Koalad, sh
-
-FILL = {
-    "alpha": ["bash", "-c", "cd /tmp; sbatch --parsable -N8 --exclusive --wrap 'sleep 900'"],
-    "gamma": ["bash", "-lc", "cd /tmp; echo sleep 900 | qsub -terse -pe mpi 16"],
-}
-CANCEL = {"alpha": ["scancel", "-u", "wombat"], "gamma": ["bash", "-lc", "qdel -u wombat"]}
+from real_grid import FILL, FREE, Koalad, sh
 
 
 @pytest.fixture
@@ -19,7 +13,7 @@ def koalad(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     times = {"barrier": {"timeout": "10s"}, "queue_after": "0s"}
-    running = Koalad(testgrid, tmp_path, {name: {"poll": "1s"} for name in FILL}, **times)
+    running = Koalad(testgrid, tmp_path, {name: {"poll": "1s"} for name in ("alpha", "gamma")}, **times)
     try:
         yield running
     finally:
@@ -32,8 +26,8 @@ def koalad(testgrid: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 def test_a_job_starts_when_the_last_of_two_full_clusters_is_free(koalad: Koalad, first: str, last: str) -> None:
     """The first component is held for longer than the barrier's time-out, given back, and queued again in time."""
     koalad.idle()
-    for cluster, command in FILL.items():
-        koalad.testgrid.check(cluster, command, user="wombat")
+    for cluster in koalad.clusters:
+        koalad.testgrid.check(cluster, FILL[cluster], user="wombat")
     koalad.until(lambda: all(each["idle"] == 0 for each in koalad.grid.clusters()))
     components = [sh(2, "hostname", cluster=cluster) for cluster in (first, last)]
     waits, gives_back = (
@@ -43,11 +37,11 @@ def test_a_job_starts_when_the_last_of_two_full_clusters_is_free(koalad: Koalad,
     koalad.until(lambda: all(koalad.job(job)["components"][1]["batch_id"] for job in both))
     queued = {job: koalad.job(job)["components"][1]["batch_id"] for job in both}
 
-    koalad.testgrid.check(first, CANCEL[first], user="wombat")
+    koalad.testgrid.check(first, FREE[first], user="wombat")
     koalad.until(lambda: "component_given_back" in kinds(koalad, gives_back))
     assert koalad.job(waits)["components"][0]["state"] == "at_barrier"
 
-    koalad.testgrid.check(last, CANCEL[last], user="wombat")
+    koalad.testgrid.check(last, FREE[last], user="wombat")
     for job, attempts in ((waits, [1, 1]), (gives_back, [2, 1])):
         ended = koalad.end(job)
         assert (ended["state"], ended["submission_failures"], ended["completion_failures"]) == ("done", 0, 0)

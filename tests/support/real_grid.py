@@ -19,6 +19,17 @@ CLUSTERS = layout.MAIN
 SIZES = {"alpha": 32, "beta": 16, "gamma": 16, "delta": 8}
 PATIENCE_S = 180.0
 SLURM = ("alpha", "beta", "delta")
+# by cluster, how another user takes all of its nodes, and gives them back
+FILL = {
+    "alpha": ["bash", "-c", "cd /tmp; sbatch --parsable -N8 --exclusive --wrap 'sleep 900'"],
+    "beta": ["bash", "-c", "cd /tmp; sbatch --parsable -N4 --exclusive --wrap 'sleep 900'"],
+    "gamma": ["bash", "-lc", "cd /tmp; echo sleep 900 | qsub -terse -pe mpi 16"],
+}
+FREE = {
+    "alpha": ["scancel", "-u", "wombat"],
+    "beta": ["scancel", "-u", "wombat"],
+    "gamma": ["bash", "-lc", "qdel -u wombat"],
+}
 Document = dict[str, Any]
 
 

@@ -63,7 +63,7 @@ class Pruned:
             return
         job = committed.jobs[attempt.job]
         present = job.attempt(attempt.component)
-        past = present is None or attempt.number < present.id.number
+        past = present is None or all(attempt != each.id for each in (present, *job.candidates))
         promise(
             past or job.state.final,
             Promise.PRUNED,

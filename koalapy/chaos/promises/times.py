@@ -28,6 +28,7 @@ class Times:
         self._claiming: dict[JobId, Job] = {}
         self._bounded: dict[JobId, Instant] = {}  # until when jobs may wait for their first start
         self._blocked: dict[JobId, Instant] = {}  # until when jobs that wait for no other may be blocked
+        self._entered: set[JobId] = set()  # jobs that have entered the wait queue in time
         self._decided_at: Instant | None = None
         self._late: dict[JobId, Instant] = {}  # since which decision; one more decision may follow at once
 
@@ -91,9 +92,12 @@ class Times:
         enters = Instant(begins - (job.request.claim_before or 0))
         if job.state is JobState.BLOCKED and not job.request.after:
             self._blocked[job.id] = enters
-        first = {JobState.WAITING: enters, JobState.CLAIMING: enters, JobState.RUNNING: begins}.get(job.state)
-        if first is not None and self._decided_at is not None:
+        if job.state not in (JobState.WAITING, JobState.CLAIMING, JobState.RUNNING) or self._decided_at is None:
+            return
+        first = begins if job.state is JobState.RUNNING else enters
+        if job.state is JobState.RUNNING or job.id not in self._entered:  # later koalad's clock may jump back
             promise(self._decided_at >= first, Promise.BEGINS, "job", job.id, "is", job.state, "before", first)
+        self._entered.add(job.id)
 
     def _is_soon(self, before: dict[JobId, Instant], job: JobId, decided_at: Instant) -> bool:
         since = self._late[job] = before.get(job, decided_at)

@@ -19,6 +19,7 @@ from koalapy.chaos.promises.preemption import Preemption
 from koalapy.chaos.promises.programs import Programs
 from koalapy.chaos.promises.pruned import Pruned
 from koalapy.chaos.promises.queues import LocalUsers, Queues
+from koalapy.chaos.promises.races import Races
 from koalapy.chaos.promises.ranges import Ranges
 from koalapy.chaos.promises.refusals import Refusals
 from koalapy.chaos.promises.sweeps import Sweeps
@@ -74,6 +75,7 @@ class Watch:
         self._sweeps = Sweeps(world.program_log.parameters, departures.is_given_up)
         self._local_users, self._contacts = LocalUsers(world, given_up), Contacts(world, given_up)
         self._refusals, self._ranges = Refusals(), Ranges(world.clusters)
+        self._races = Races(world, world.settings)
         self._streams = Streams(world.streams)
         world.streams.observer = _StreamWatch(self, self._streams)
         self._decided: Decided | None = None
@@ -108,6 +110,7 @@ class Watch:
         """Check promises that hold only in a world without faults. Called repeatedly after the end of all faults."""
         self.ask(self._local_users.look)
         self.ask(self._contacts.look)
+        self.ask(lambda: self._races.look(self._committed))
 
     def quiescent(self) -> None:
         """Raises Violation if something is left, or records and world differ."""
@@ -223,6 +226,7 @@ class Watch:
         self.ask(lambda: self._programs.committed(change, self._decided_at))
         self.ask(lambda: self._claims.committed(change, before, pilots, decided))
         self.ask(lambda: self._ranges.committed(change, decided))
+        self.ask(lambda: self._races.committed(change, before, decided))
         self.ask(lambda: self._refusals.committed(change))
         self.ask(lambda: self._starts.committed(change, decided))
         self.ask(lambda: self._choices.committed(change))

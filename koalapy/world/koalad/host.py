@@ -375,5 +375,5 @@ class SimKoalad:
 
 def _known_attempts(snapshot: Snapshot) -> tuple[Attempt, ...]:
     """Return all attempts of a store that are not cleaned up."""
-    present = [each for job in snapshot.jobs for each in job.attempts if each is not None and not each.cleaned_up]
+    present = [each for job in snapshot.jobs for each in job.all_attempts if not each.cleaned_up]
     return (*present, *snapshot.launchers, *snapshot.pending_cancels)

@@ -25,7 +25,7 @@ from koalapy.model.events import (
     WrapperReported,
 )
 from koalapy.model.identity import AttemptId, JobId
-from koalapy.model.request import ComponentRequest, Request
+from koalapy.model.request import ComponentRequest, Request, WhenBusy
 from koalapy.model.settings import Settings
 from koalapy.model.states import JobState, ReportedEnding, WrapperPhase
 from koalapy.model.units import Duration, Instant
@@ -288,3 +288,35 @@ def test_all_of_it_survives_the_next_restart(world: World) -> None:
     assert world.submits == []
     world.connect("small", 4, attempt(1))
     assert world.submits == [("small", attempt(1), True)]
+
+
+def test_a_job_that_raced_goes_on_where_its_winner_runs() -> None:
+    """The newest attempt is a loser on small; the one that has won, and runs on big, is older."""
+    world = World(request=replace(REQUEST, when_busy=WhenBusy.QUEUE))
+    world.connect("big", 64, attempt(1))
+    world.connect("small", 4, attempt(2))
+    assert world.submits == [("small", attempt(2), True), ("big", attempt(1), True)]
+    world.apply(
+        WrapperReported(
+            attempt=attempt(1), batch_id="7", phase=WrapperPhase.RUNNING, started_at=Instant(world.now()),
+            nodes=(Node("n", "10.0.0.1", 4),), released_at=Instant(world.now()),
+        )
+    )  # fmt: skip
+    (job,) = world.store.jobs()
+    assert job.state is JobState.RUNNING
+    assert [each.id for each in job.present] == [attempt(1)]
+    assert [each.id for each in job.candidates if each.cancelling] == [attempt(2)]
+
+
+def test_nothing_is_released_while_another_attempt_may_have_won() -> None:
+    world = World(request=replace(REQUEST, when_busy=WhenBusy.QUEUE))
+    world.connect("big", 64, attempt(1))
+    world.connect("small", 4, attempt(2))
+    at_barrier = WrapperReported(
+        attempt=attempt(2), batch_id="8", phase=WrapperPhase.AT_BARRIER, at_barrier_at=Instant(world.now()),
+        nodes=(Node("n", "10.0.0.1", 4),),
+    )  # fmt: skip
+    world.apply(at_barrier)
+    assert world.store.jobs()[0].state is JobState.CLAIMING, "the other one is not gone yet"
+    world.apply(AttemptCleanedUp(attempt=attempt(1)))
+    assert world.store.jobs()[0].state is JobState.RUNNING
