@@ -12,7 +12,7 @@ from koalapy.model.textfile.fields import Count, Flag, Line, Positive, Section, 
 from koalapy.model.textfile.words import shown
 from koalapy.model.units import MILLISECOND, MINUTE, Duration
 
-SWEEP_POLICIES = ("fairshare", "idleness", "admission", "preemption", "sweep_order")  # the groups of their entry points
+SWEEP_POLICIES = ("fairshare", "idleness", "admission", "reclaim", "sweep_order")  # the groups of their entry points
 
 _NO_TIME = Duration(0)
 _SHORTEST_POLL = Duration(100 * MILLISECOND)
@@ -55,8 +55,8 @@ class Scavenging(Section):
     admission: Annotated[str, registered_word("admission", "admission policy"), _NAME] = Field(
         default=settings.BY_HAND, description="how many sweeps are active at once"
     )
-    preemption: Annotated[str, registered_word("preemption", "preemption policy"), _NAME] = Field(
-        default=settings.DEFAULT_PREEMPTION, description="which Launcher goes first"
+    reclaim: Annotated[str, registered_word("reclaim", "reclaim policy"), _NAME] = Field(
+        default=settings.DEFAULT_RECLAIM, description="which Launcher goes first"
     )
     order: Annotated[str, registered_word("sweep_order", "order of parameters"), _NAME] = Field(
         default=settings.DEFAULT_ORDER, description="which parameters run next"

@@ -105,7 +105,7 @@ def _named(policies: Policies, of_sweeps: ScavengingPolicies) -> dict[str, Any]:
     """Return the policies by the names that they have in a journal."""
     named = {"policies": policies, "sweeps": of_sweeps}
     named |= {f"order {name}": order for name, order in of_sweeps.orders.items()}
-    named |= {each: getattr(of_sweeps, each) for each in ("fairshare", "idleness", "admission", "preemption", "order")}
+    named |= {each: getattr(of_sweeps, each) for each in ("fairshare", "idleness", "admission", "reclaim", "order")}
     return named | {"placement": policies.placement, "queueing": policies.queueing}
 
 

@@ -26,7 +26,7 @@ STREAM_TIMEOUT = Duration(MINUTE)
 GRACE = Duration(5 * SECOND)
 DEFAULT_SHARING = "equipartition-persite"
 DEFAULT_IDLENESS = "cluster-rules"
-DEFAULT_PREEMPTION = "newest-first"
+DEFAULT_RECLAIM = "newest-first"
 DEFAULT_ORDER = "in-order"
 DEFAULT_QUEUES, DEFAULT_CANDIDATES = 3, "shortest-queues"
 MOST_QUEUES = 32  # of a component at once
@@ -38,7 +38,7 @@ NODES_PER_RUNNER = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scavenging:
-    """How sweeps share idle nodes. `policy`, `idleness`, `admission`, `preemption`, `order`: registered policies.
+    """How sweeps share idle nodes. `policy`, `idleness`, `admission`, `reclaim`, `order`: registered policies.
 
     `grace`: the time that a parameter's program has between SIGTERM and SIGKILL. `walltime`: a Launcher's.
     `max_runners`: active ones at once; None for no bound. `nodes_per_runner`: the nodes that `dynamic` admission wants
@@ -49,7 +49,7 @@ class Scavenging:
     policy: str = DEFAULT_SHARING
     idleness: str = DEFAULT_IDLENESS
     admission: str = BY_HAND
-    preemption: str = DEFAULT_PREEMPTION
+    reclaim: str = DEFAULT_RECLAIM
     order: str = DEFAULT_ORDER
     grace: Duration = GRACE
     walltime: Duration = LAUNCHER_WALLTIME

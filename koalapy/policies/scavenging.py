@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from koalapy.policies.admission import AdmissionPolicy, by_hand
 from koalapy.policies.fairshare import EQUIPARTITION_PERSITE
 from koalapy.policies.idleness import IdlenessPolicy, cluster_rules
-from koalapy.policies.preemption import PreemptionPolicy, newest_first
+from koalapy.policies.reclaim import ReclaimPolicy, newest_first
 from koalapy.policies.shares import FairShare
 from koalapy.policies.sweep_order import IN_ORDER, SHIPPED, SweepOrder
 
@@ -21,7 +21,7 @@ class ScavengingPolicies:
     fairshare: FairShare = EQUIPARTITION_PERSITE
     idleness: IdlenessPolicy = cluster_rules
     admission: AdmissionPolicy = by_hand
-    preemption: PreemptionPolicy = newest_first
+    reclaim: ReclaimPolicy = newest_first
     order: SweepOrder = IN_ORDER
     orders: Mapping[str, SweepOrder] = field(default_factory=lambda: SHIPPED)
 

@@ -46,7 +46,7 @@ def scavenging_policies(settings: Settings) -> ScavengingPolicies:
         fairshare=load("koalapy.fairshare", chosen.policy),
         idleness=load("koalapy.idleness", chosen.idleness),
         admission=load("koalapy.admission", chosen.admission),
-        preemption=load("koalapy.preemption", chosen.preemption),
+        reclaim=load("koalapy.reclaim", chosen.reclaim),
         order=load("koalapy.sweep_order", chosen.order),
         orders=_loadable("koalapy.sweep_order"),
     )

@@ -12,7 +12,7 @@ from koalapy.model.identity import JobId
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import Instant
 from koalapy.policies import call_policy
-from koalapy.policies.preemption import Candidate, PreemptionPolicy, order_error
+from koalapy.policies.reclaim import Candidate, ReclaimPolicy, order_error
 from koalapy.policies.shares import FairShare, RunnerShare, reclaim_error
 from koalapy.scavenging.launchers import owner_of, starts_until, staying, stop_launcher
 from koalapy.scavenging.parameters import living_sweeps
@@ -74,8 +74,8 @@ _NOTHING_LEFT = "Nothing is left for them to do."
 _OTHERS = "Other sweeps have a right to them."
 
 
-def first_to_go(core: Core, sweep: JobId, cluster: str, policy: PreemptionPolicy) -> tuple[Sequence[Attempt], str]:
-    """Return the sweep's Launchers there in the order of the preemption policy, and the error in its answer or ''."""
+def first_to_go(core: Core, sweep: JobId, cluster: str, policy: ReclaimPolicy) -> tuple[Sequence[Attempt], str]:
+    """Return the sweep's Launchers there in the order of the reclaim policy, and the error in its answer or ''."""
     there = {each.id.job: each for each in staying(core.launchers.of(owner_of(sweep))) if each.cluster == cluster}
     candidates: Sequence[Candidate] = [_candidate(core, each) for each in there.values()]
     order, wrong = call_policy(lambda: policy(candidates), lambda found: order_error(found, candidates), candidates)

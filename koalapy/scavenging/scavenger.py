@@ -189,8 +189,8 @@ class Scavenger:
             shares.note_reclaimed(self._core, JobId(sweep), cluster, nodes)
 
     def _shrink(self, now: Instant, sweep: JobId, cluster: str, nodes: int, stop_reason: str) -> None:
-        order, wrong = reclaim.first_to_go(self._core, sweep, cluster, self._policies.preemption)
-        self._report_policy_error(now, sweep, "the preemption policy", wrong)
+        order, wrong = reclaim.first_to_go(self._core, sweep, cluster, self._policies.reclaim)
+        self._report_policy_error(now, sweep, "the reclaim policy", wrong)
         reclaim.shrink(self._core, now, sweep, cluster, order[:nodes], stop_reason)
 
     # ---- runners

@@ -16,7 +16,7 @@ from koalapy.model.errors import RequestError
 from koalapy.model.settings import Scavenging, Settings
 from koalapy.policies.fairshare import EQUIPARTITION_ALL
 from koalapy.policies.idleness import any_idle
-from koalapy.policies.preemption import oldest_first
+from koalapy.policies.reclaim import oldest_first
 from koalapy.policies.scavenging import ScavengingPolicies
 from koalapy.policies.sweep_order import BACK_HOME, IN_ORDER
 from koalapy.runtime.load_policies import scavenging_policies
@@ -29,10 +29,10 @@ def test_the_defaults_are_those_of_the_policies() -> None:
 
 
 def test_each_is_found_by_its_name() -> None:
-    named = Scavenging(policy="equipartition-all", idleness="any-idle", preemption="oldest-first", order="back-home")
+    named = Scavenging(policy="equipartition-all", idleness="any-idle", reclaim="oldest-first", order="back-home")
     chosen = scavenging_policies(Settings(clusters=(), scavenging=named))
     assert (chosen.fairshare, chosen.idleness) == (EQUIPARTITION_ALL, any_idle)
-    assert (chosen.preemption, chosen.order) == (oldest_first, BACK_HOME)
+    assert (chosen.reclaim, chosen.order) == (oldest_first, BACK_HOME)
 
 
 def test_an_order_of_another_package_may_be_named_by_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_a_package_that_is_installed_later_is_found(tmp_path: Path, monkeypatch:
 
 def test_one_that_is_not_registered_is_refused() -> None:
     with pytest.raises(RequestError, match="Nothing called worst-first is registered"):
-        scavenging_policies(Settings(clusters=(), scavenging=Scavenging(preemption="worst-first")))
+        scavenging_policies(Settings(clusters=(), scavenging=Scavenging(reclaim="worst-first")))
 
 
 def test_one_whose_package_is_broken_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

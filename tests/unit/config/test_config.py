@@ -156,14 +156,14 @@ def test_who_may_preempt_is_read() -> None:
 def test_how_sweeps_share_is_read() -> None:
     text = """\
 scavenging:
-  {policy: equipartition-all, idleness: any-idle, admission: dynamic, preemption: oldest-first, order: back-home,
+  {policy: equipartition-all, idleness: any-idle, admission: dynamic, reclaim: oldest-first, order: back-home,
    grace: 30s, walltime: 4h, max_runners: 12, nodes_per_runner: 8}
 """
     assert engine_settings(read(SMALL + text)).scavenging == Scavenging(
         policy="equipartition-all",
         idleness="any-idle",
         admission="dynamic",
-        preemption="oldest-first",
+        reclaim="oldest-first",
         order="back-home",
         grace=Duration(30 * SECOND),
         walltime=Duration(4 * HOUR),

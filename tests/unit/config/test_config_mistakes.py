@@ -367,7 +367,7 @@ def test_policies_are_checked_where_they_are_known() -> None:
     assert "no placement policy" in refused(text, placement=["worst-fit"]).message
 
 
-@pytest.mark.parametrize("key", ["policy", "idleness", "admission", "preemption", "order"])
+@pytest.mark.parametrize("key", ["policy", "idleness", "admission", "reclaim", "order"])
 def test_policies_of_sweeps_are_those_that_are_registered(key: str) -> None:
     registered: Any = {group: ["newest-first", "equipartition-all"] for group in SWEEP_POLICIES}
     reason = refused(SMALL + f"scavenging: {{{key}: newest-frist}}\n", policies=registered)

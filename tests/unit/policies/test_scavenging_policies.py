@@ -1,4 +1,4 @@
-"""Idleness, admission, preemption and order: each shipped policy, and the answers that are refused of any policy."""
+"""Idleness, admission, reclaim and order: each shipped policy, and the answers that are refused of any policy."""
 
 import sys
 
@@ -11,7 +11,7 @@ from koalapy.model.units import HOUR, Duration, Instant, parse_instant
 from koalapy.policies import call_policy
 from koalapy.policies.admission import AdmissionState, admission_error, by_hand, dynamic
 from koalapy.policies.idleness import ClusterNodes, allowance_error, any_idle, cluster_rules
-from koalapy.policies.preemption import Candidate, fewest_running, newest_first, oldest_first, order_error
+from koalapy.policies.reclaim import Candidate, fewest_running, newest_first, oldest_first, order_error
 from koalapy.policies.sweep_order import BACK_HOME, IN_ORDER, Pool, exclusion_error, feed_error
 
 NIGHT = parse_instant("2030-01-31T23:30:00Z")

@@ -65,7 +65,7 @@ def test_a_policy_that_fails_is_replaced_by_a_fallback_and_recorded_once() -> No
         raise KeyError("vu")
 
     fairshare, order = FairShare(EQUIPARTITION_ALL.share, broken), SweepOrder(broken, broken)
-    policies = ScavengingPolicies(fairshare=fairshare, preemption=broken, order=order)
+    policies = ScavengingPolicies(fairshare=fairshare, reclaim=broken, order=order)
     play = SweepPlay(ONE, policies=policies)
     sweep = play.sweep(100)
     play.start_all(sweep)
@@ -76,7 +76,7 @@ def test_a_policy_that_fails_is_replaced_by_a_fallback_and_recorded_once() -> No
     assert play.holds(sweep) == {"alpha": 3}
     blamed = [line.details["message"] for line in play.history if line.kind == "policy_failed"]
     asked = ("What its order stays away from", "Its order of parameters", "What the fair-share policy takes")
-    assert blamed == [f"{each} failed: it raised KeyError: 'vu'." for each in (*asked, "The preemption policy")]
+    assert blamed == [f"{each} failed: it raised KeyError: 'vu'." for each in (*asked, "The reclaim policy")]
     assert play.engine.scavenger.faults(sweep) == tuple(blamed)
 
 

@@ -1,6 +1,6 @@
 """The order in which a runner gives up its Launchers on a cluster (CCGrid 2009, section 5.4).
 
-A preemption policy is `(launchers) -> launchers`: all of them, the first to give up first.
+A reclaim policy is `(launchers) -> launchers`: all of them, the first to give up first.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ class Candidate:
     started_at: Instant | None = None
 
 
-PreemptionPolicy = Callable[[Sequence[Candidate]], Sequence[Candidate]]
+ReclaimPolicy = Callable[[Sequence[Candidate]], Sequence[Candidate]]
 
 
 def newest_first(launchers: Sequence[Candidate]) -> Sequence[Candidate]:
