@@ -15,6 +15,7 @@ import koalapy
 ROOT = Path(__file__).parents[3]
 SITE = Path("/x/.venv/lib/python3.11/site-packages")
 TREE = Path("/x")
+POINT = 'fcfs = "koalapy.policies.queueing:fcfs"'  # as it is installed
 
 
 def are_together(grid_side: Path, cluster_side: Path, tree: Path) -> bool:
@@ -67,13 +68,20 @@ def place_tree(where: Path) -> None:
 def test_tests_of_one_file_run_against_the_tree_or_ask_for_it_to_be_installed(tmp_path: Path) -> None:
     place_tree(tmp_path)
     plain = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
-    for path, asked in (("adapters", True), (".", True), (".:adapters", False)):
+    of_old = 'fcfs = "koalapy.policies.of_old:fcfs"'
+    for path, point, asked in (
+        ("adapters", POINT, True),
+        (".", POINT, True),
+        (".:adapters", POINT, False),
+        (".:adapters", of_old, True),
+    ):
+        (tmp_path / "pyproject.toml").write_text(f'[project.entry-points."koalapy.queueing"]\n{point}\n')
         (tmp_path / "asked").unlink(missing_ok=True)
         there = ":".join(str(tmp_path / each) for each in path.split(":"))
         done = subprocess.run(
             ["tests/run", "tests/test_one.py", "-p", "no:cacheprovider", "-p", "no:koalapy-contract"],
             cwd=tmp_path, env={**plain, "PYTHONPATH": there}, capture_output=True, text=True,
         )  # fmt: skip
-        assert (tmp_path / "asked").exists() is asked, (path, done.stdout, done.stderr)
+        assert (tmp_path / "asked").exists() is asked, (path, point, done.stdout, done.stderr)
         assert ("1 passed" in done.stdout, done.returncode) == ((False, 3) if asked else (True, 0)), done
         assert not asked or (tmp_path / "asked").read_text() == "--dev\n"
