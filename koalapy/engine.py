@@ -206,6 +206,8 @@ OWNERS: Mapping[tuple[OwnerKind, type], tuple[Reaction, ...]] = MappingProxyType
     }
 )  # the reactions of an attempt's owner to each fact that concerns it
 
+_NEVER = Instant(1 << 62)
+
 
 class Engine:
     """The decisions of koalapy on one store's jobs and one grid's clusters.
@@ -230,9 +232,10 @@ class Engine:
             core.queue, core.information, settings, policies, newest, core.matching, core.startup_gate
         )
         run_list.set_timers(core, Instant(0))
-        self._expiry: Instant | None = None  # when the first measurement becomes too old while jobs wait
+        self._expiry = _NEVER  # when the first measurement becomes too old while jobs wait
         self._scavenger = Scavenger(core, sweep_policies or ScavengingPolicies(), snapshot.learned)
-        self._timers = self._next_timers()
+        self._timers: dict[int, Instant] = {}  # by the steps that each wakes
+        self._set_timers(ALL)
 
     # ---- called by the driver
 
@@ -240,7 +243,7 @@ class Engine:
         """Take over from the engine that this one replaces what no store keeps and no cluster reports again."""
         self.core.inherit(before.core)
         self._passes.newest = before.newest_before
-        self._timers = self._next_timers()
+        self._set_timers(ALL)
 
     def handle(self, now: Instant, events: Sequence[Event]) -> Step:
         """Handle a batch of events and return the step to commit.
@@ -248,9 +251,10 @@ class Engine:
         Without events, handle expired timers only.
         """
         core, due = self.core, self.core.due
-        for moment, steps in self._timers:
-            if moment <= now:
-                due.wake(steps)
+        if self._wakeup <= now:
+            for steps, moment in self._timers.items():
+                if moment <= now:
+                    due.wake(steps)
         for each in events:
             event = event_origin.own_part(core, each)
             if event is None:
@@ -261,22 +265,23 @@ class Engine:
                 react(core, now, event)
             if core.facts:
                 _react_to_facts(core, now)
-        to_come, again = ALL, 0
+        to_come, ran, again = ALL, 0, 0
         while steps := due.steps & to_come:
             step = steps & -steps  # the lowest of these bits
             due.steps ^= step
             to_come &= -step << 1 | REPEATED
+            ran |= step
             if STEPS[step](self, now):
                 again |= step
         due.steps |= again
-        return self._close(core, now)
+        return self._close(core, now, ran | due.steps)
 
     def next_wakeup(self) -> Instant | None:
         """Return the instant at which time alone changes something; None if there is no such instant."""
-        return min(self._timers)[0] if self._timers else None
+        return None if self._wakeup == _NEVER else self._wakeup
 
-    def _close(self, core: Core, now: Instant) -> Step:
-        """Set the timers anew, and take the changes, commands and hints of the batch."""
+    def _close(self, core: Core, now: Instant, steps: int) -> Step:
+        """Take the changes, commands and hints of the batch, and set the timers. `steps`: those that ran or are due."""
         run_list.set_timers(core, now)
         for command in core.poll_urgency.changes(core.information, bool(core.queue.order), core.run_list.claimed_on):
             core.records.hint(command)
@@ -287,26 +292,23 @@ class Engine:
         if core.leases.changed:
             core.records.note_leases(core.leases.take_changed())
         step = core.records.take()
-        if core.departed:
-            step.commands = tuple([each for each in step.commands if cluster_of(each) not in core.departed])
-        core.note_commands(step.commands)
-        self._expiry = core.information.next_expiry(now) if core.queue.order else None
-        self._timers = self._next_timers()
+        if step.commands:
+            if core.departed:
+                step.commands = tuple([each for each in step.commands if cluster_of(each) not in core.departed])
+            core.note_commands(step.commands)
+        self._expiry = (core.information.next_expiry(now) or _NEVER) if core.queue.order else _NEVER
+        self._set_timers(steps)
         return step
 
-    def _next_timers(self) -> list[tuple[Instant, int]]:
-        """Return the instants at which time alone changes something, each with the steps that it wakes."""
-        core = self.core
-        timers = (
-            (run_list.wakeup(core), TIMERS),
-            (launchers.wakeup(core), MISSING | LAUNCHERS),
-            (lifecycle.wakeup(core), PILOTS | KEPT_PILOTS),
-            (core.startup_gate.wakeup(), STARTUP),
-            (self._expiry, PASS),
-            (self._scavenger.wakeup(), SWEEP_ENDS | SWEEPS),
-            (neighbours.wakeup(core), REQUESTS | NEIGHBOURS),
-        )
-        return [(moment, steps) for moment, steps in timers if moment is not None]
+    def _set_timers(self, steps: int) -> None:
+        """Set the timers after these steps ran or became due: no timer changes but with a step that it wakes."""
+        timers = self._timers
+        timers[TIMERS], timers[PASS] = run_list.wakeup(self.core) or _NEVER, self._expiry
+        if steps & _TIMED:
+            for each, wakeup in WAKEUPS.items():
+                if steps & each:
+                    timers[each] = wakeup(self) or _NEVER
+        self._wakeup = min(timers.values())
 
     def _place(self, now: Instant) -> None:
         """Let jobs make room for others, and make a pass over the queue: another one while a list has ended."""
@@ -463,3 +465,13 @@ STEPS: Mapping[int, RunStep] = MappingProxyType(
         NOTIFICATIONS: _on_core(notifications.announce_changes),
     }
 )  # the steps after the events of a batch
+WAKEUPS: Mapping[int, Callable[[Engine], Instant | None]] = MappingProxyType(
+    {
+        MISSING | LAUNCHERS: lambda engine: launchers.wakeup(engine.core),
+        PILOTS | KEPT_PILOTS: lambda engine: lifecycle.wakeup(engine.core),
+        STARTUP: lambda engine: engine.core.startup_gate.wakeup(),
+        SWEEP_ENDS | SWEEPS: lambda engine: engine.scavenger.wakeup(),
+        REQUESTS | NEIGHBOURS: lambda engine: neighbours.wakeup(engine.core),
+    }
+)  # by the steps that it wakes, when a timer expires that only these steps and what makes them due can change
+_TIMED = sum(WAKEUPS)  # those steps

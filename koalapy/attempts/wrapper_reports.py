@@ -66,13 +66,17 @@ def _misdivided(core: Core, now: Instant, attempt: Attempt, event: WrapperReport
 
 
 def _progress(now: Instant, attempt: Attempt, event: WrapperReported) -> dict[str, Any]:
-    changes: dict[str, Any] = {
-        "allocated_at": attempt.allocated_at or now,
-        "batch_id": event.batch_id or attempt.batch_id,
-        "pending_reason": "",
-        "unknown_since": None,
-        "silent_since": None,
-    }
+    changes: dict[str, Any] = {}
+    if attempt.allocated_at is None:
+        changes["allocated_at"] = now
+    if event.batch_id:
+        changes["batch_id"] = event.batch_id
+    if attempt.pending_reason:
+        changes["pending_reason"] = ""
+    if attempt.unknown_since is not None:
+        changes["unknown_since"] = None
+    if attempt.silent_since is not None:
+        changes["silent_since"] = None
     if attempt.queued_at is None:
         changes["queued_at"] = now
     if event.nodes:

@@ -111,10 +111,10 @@ def doubtful(records: Records) -> list[Work]:
 
 def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
     """Release the whole job if the report shows a release that this store does not know: it followed the backup."""
-    attempt = core.records.attempt(event.attempt)
-    if event.attempt.job >= core.records.counters.doubtful_below or attempt is None or attempt.state.ended:
+    if event.attempt.job >= core.records.counters.doubtful_below:
         return
-    if attempt.launcher is not None:
+    attempt = core.records.attempt(event.attempt)
+    if attempt is None or attempt.state.ended or attempt.launcher is not None:
         return
     job = core.records.jobs[attempt.id.job]
     shown = event.released_at is not None or event.started_at is not None or event.phase in _SHOWS_RELEASE

@@ -273,14 +273,14 @@ class Information:
         """
         if self._expiry is not None and self._expiry > now:
             return self._expiry
-        earliest = None
+        earliest: int = _FOR_EVER
         for known in self.clusters.values():
-            if known.trouble is None and known.state is not None:
-                expiry = known.state.measured_at + known.settings.max_age + 1
-                for each in (expiry, known.refused.until):
-                    if each > now and (earliest is None or each < earliest):
-                        earliest = each
-        self._expiry = None if earliest is None else Instant(earliest)
+            if known.trouble is None and (state := known.state) is not None:
+                if now < (expiry := state.measured_at + known.settings.max_age + 1) < earliest:
+                    earliest = expiry
+                if known.refused is not NONE_REFUSED and now < known.refused.until < earliest:
+                    earliest = known.refused.until
+        self._expiry = None if earliest == _FOR_EVER else Instant(earliest)
         return self._expiry
 
     def _refresh(self, now: Instant, known: Known) -> None:

@@ -151,6 +151,7 @@ class SendNotification:
     number: int = 1
 
 
+@fast_frozen
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchCluster:
     """Set whether this cluster is measured urgently, because something waits for its measurements.

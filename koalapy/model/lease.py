@@ -360,11 +360,13 @@ def why_kept(component: ComponentRequest) -> Reason | None:
 
 def beyond_pilots(component: ComponentRequest) -> str:
     """Return the first thing that the component asks for and no pilot or lease has; "" if there is none."""
-    asked = {
-        "GPUs": component.gpus, "whole nodes to give away": component.exclusive, "queues": component.queue,
-        "node features": component.constraint,
-    }  # fmt: skip
-    return next((name for name, is_asked in asked.items() if is_asked), "")
+    if component.gpus:
+        return "GPUs"
+    if component.exclusive:
+        return "whole nodes to give away"
+    if component.queue:
+        return "queues"
+    return "node features" if component.constraint else ""
 
 
 def _unfit(what: str) -> Reason:

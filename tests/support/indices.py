@@ -5,6 +5,7 @@ from collections import Counter
 from koalapy.broker.availability import Availability
 from koalapy.broker.placement_cache import PlacementCache
 from koalapy.broker.suitability import EVERY_CLUSTER
+from koalapy.core.due import ALL
 from koalapy.core.wait_queue import WaitQueue, in_order
 from koalapy.engine import Engine
 from koalapy.information.commitments import processors_taken
@@ -27,6 +28,8 @@ def check(engine: Engine, policies: Policies, now: Instant) -> None:
     _pass(engine, policies, now)
     wakeup = engine.next_wakeup()
     assert wakeup is None or wakeup > now, ("the engine is woken for what it has done", wakeup, now)
+    engine._set_timers(ALL)
+    assert engine.next_wakeup() == wakeup, ("a timer has changed without a step that it wakes", wakeup, now)
 
 
 def _keys(records: Records) -> None:

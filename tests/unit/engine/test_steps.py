@@ -79,8 +79,9 @@ def test_a_timer_wakes_its_step_once_it_has_expired() -> None:
     play = Play()
     play.engine.core.due.steps = 0
     at = Instant(play.now + 5000)
-    timers = [(Instant(at + 1), due.STARTUP), (at, due.SWEEPS)]
-    with patch.object(play.engine, "_next_timers", lambda: timers):
+    wakeups = {due.STARTUP: lambda made: Instant(at + 1), due.SWEEPS: lambda made: at}
+    with patch.object(engine, "WAKEUPS", wakeups):
+        play.engine._set_timers(due.ALL)
         assert ran(play, after=Duration(1000)) == []
         assert play.engine.next_wakeup() == at
         assert ran(play, after=Duration(3999)) == []
