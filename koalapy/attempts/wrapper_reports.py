@@ -30,13 +30,13 @@ def on_reported(core: Core, now: Instant, event: WrapperReported) -> None:
     attempt = core.records.attempt(event.attempt)
     if attempt is None or attempt.state.ended:
         return None
-    if event.nodes and not _is_division(attempt.request, event.nodes):
+    changes = _progress(now, attempt, event)
+    if "nodes" in changes and not _is_division(attempt.request, event.nodes):
         if not attempt.cancelling and not attempt.state.released and not ended:
             return _misdivided(core, now, attempt, event)
-        event = replace(event, nodes=())
+        del changes["nodes"]
     if ended:
-        return _ended(core, now, attempt, event)
-    changes = _progress(now, attempt, event)
+        return _ended(core, now, attempt, event, changes)
     if attempt.cancelling:
         changes.pop("state", None)
     update_attempt(core, now, attempt, changes)
@@ -79,7 +79,7 @@ def _progress(now: Instant, attempt: Attempt, event: WrapperReported) -> dict[st
         changes["silent_since"] = None
     if attempt.queued_at is None:
         changes["queued_at"] = now
-    if event.nodes:
+    if event.nodes and event.nodes != attempt.nodes:
         changes["nodes"] = event.nodes
     if event.began_at is not None:  # the instants are by the wrapper's clock; none after the release precedes it
         changes["began_at"] = event.began_at
@@ -105,8 +105,7 @@ def _state_after(state: AttemptState, phase: WrapperPhase) -> AttemptState | Non
     return _S.RELEASED if state is _S.UNKNOWN and phase in (_P.RELEASED, _P.AT_BARRIER) else None
 
 
-def _ended(core: Core, now: Instant, attempt: Attempt, event: WrapperReported) -> None:
-    changes = _progress(now, attempt, event)
+def _ended(core: Core, now: Instant, attempt: Attempt, event: WrapperReported, changes: dict[str, Any]) -> None:
     started_at = changes.get("started_at", attempt.started_at) or Instant(0)
     changes |= {"ended_at": max(event.ended_at or now, started_at), "exit_status": event.exit_status}
     reason = None if event.ending is _E.EXITED and event.exit_status == 0 else _failure(event)

@@ -31,7 +31,6 @@ class Availability:
         self.summaries = tuple(summaries)
         self.usable: dict[str, ClusterSummary] = {}
         self.idle: dict[str, int] = {}
-        self.most_backlog = 0
         self.unmeasured = False
         self._most: dict[str, int] = {}
         self._limits: dict[str, Duration] = {}
@@ -47,10 +46,10 @@ class Availability:
             if limit is not None:
                 self._limits[name] = limit
             self.usable[name], self.idle[name] = summary, summary.idle
-            self.most_backlog = max(self.most_backlog, backlog_left(summary))
             if state is not None and state.largest_idle is not None:
                 self._most[name] = state.largest_idle
         self.most_idle = max(self.idle.values(), default=0)
+        self.most_backlog = max([0, *map(backlog_left, self.usable.values())])
         self._slots: dict[int, int] = {}
         self.sizes = tuple(sizes)
         if like is not None and like.sizes == self.sizes:

@@ -82,21 +82,18 @@ def _component(component: ComponentRequest) -> ComponentShape:
     )
 
 
-_NOTHING_SPECIAL = Special("", "", False, None, 1, None)
-
-
 def _special(component: ComponentRequest) -> Special | None:
-    unit = 1 if component.least is None and not component.spread else component.unit
-    found = Special(
-        component.requirements, component.rank, component.spread, component.least, unit, beyond(component)
-    )  # fmt: skip
-    return None if found == _NOTHING_SPECIAL else found
+    is_range, needed = component.spread or component.least is not None, beyond(component)
+    if not (is_range or component.requirements or component.rank or needed):
+        return None
+    unit = component.unit if is_range else 1
+    return Special(component.requirements, component.rank, component.spread, component.least, unit, needed)
 
 
 def beyond(component: ComponentRequest) -> Beyond | None:
     """Return what the component needs beyond a pilot or lease; None if it needs nothing more."""
-    needed = Beyond(beyond_isolation(component), beyond_pilots(component), bool(component.native))
-    return needed if any(needed) else None
+    isolation, pilots, native = beyond_isolation(component), beyond_pilots(component), bool(component.native)
+    return Beyond(isolation, pilots, native) if isolation or pilots or native else None
 
 
 @lru_cache(maxsize=1 << 14)

@@ -309,6 +309,8 @@ class Information:
 
 def same_availability(one: ClusterSummary, other: ClusterSummary) -> bool:
     """Return whether two summaries of one cluster agree in everything that placing depends on."""
+    if one is other:
+        return True
     same = one.idle == other.idle and one.total == other.total and one.backlog == other.backlog
     same = same and one.whole == other.whole and one.size_known is other.size_known and one.settings is other.settings
     if not same or (one.trouble is None) is not (other.trouble is None) or one.unmeasured is not other.unmeasured:
@@ -340,6 +342,8 @@ def _sizes(known: Known, state: ClusterState, settles: Duration) -> dict[str, ob
     the cluster's own only after it has settled.
     """
     size, at = (state.total, largest(state)), state.measured_at
+    if known.whole == size and known.smaller_since is None and known.measured_since is not None:
+        return {}
     first = at if known.measured_since is None else known.measured_since
     whole = known.whole if known.whole == size else _larger(known.whole, size)
     if whole == size:

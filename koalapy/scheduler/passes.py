@@ -49,8 +49,8 @@ class Passes:
         self._look_at_clusters(now)
         if self._matched != self._matching.version:
             self._matched, self._settled = self._matching.version, False
-        if self._awaited != self._gate.missing:
-            self._awaited, self._settled = self._gate.missing, False
+        if (awaited := self._gate.missing) != self._awaited:
+            self._awaited, self._settled = awaited, False
         if self._queue.stale:
             self._queue.stale = self._settled = False
         since = self._queue.moved if self._settled else None
