@@ -21,7 +21,6 @@ from _grid import last_line
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from engine_play import Play, component, from_its_own
 
-from koalapy.model.change import Change
 from koalapy.model.commands import Command
 from koalapy.model.events import AttemptCleanedUp, AttemptSubmitted, Event, WorkSubmitted
 from koalapy.model.identity import JobId
@@ -47,17 +46,7 @@ class Timed(Play):
         events = tuple(from_its_own(self.engine, event) for event in events)
         begun = time.process_time()
         step = self.engine.handle(self.now, events)
-        self._store.commit(
-            Change(
-                jobs=step.jobs,
-                attempts=step.attempts,
-                counters=step.counters,
-                history=step.history,
-                usage=step.usage,
-                new=step.new,
-                as_before=step.as_before,
-            )
-        )
+        self._store.commit(step)
         self.seconds += time.process_time() - begun
         self.jobs |= {job.id: job for job in step.jobs}
         return list(step.commands)
@@ -106,7 +95,7 @@ def flow(place: Path, levels: int, width: int = WIDTH) -> float:
     play.show(WorkSubmitted(request=Request(name="flow", components=(), jobs=jobs), owner="me", key="flow"))
     for level in range(levels):
         play.play([JobId(number + 2) for number in range(level * width, (level + 1) * width)])
-    return over(play, levels * width + 1)
+    return over(play, levels * width)
 
 
 def both(levels: int, width: int = WIDTH) -> tuple[float, float]:
@@ -122,6 +111,7 @@ def both(levels: int, width: int = WIDTH) -> tuple[float, float]:
 def over(play: Timed, jobs: int) -> float:
     assert len(play.jobs) == jobs
     assert {job.state for job in play.jobs.values()} == {JobState.DONE}
+    assert not play.engine.records.flows
     play.close()
     return play.seconds
 
