@@ -75,6 +75,7 @@ clusters:
     constraint: "[rack1|rack2]&gpu"
     parallel_environment: mpi
     only_named: yes
+    race: no
     processors_per_node: 16
     exclusive: yes
     setup: [module load python, 'echo "a: b"']
@@ -256,6 +257,7 @@ def test_every_key_of_a_cluster_arrives() -> None:
         "power_up": True,
     }
     assert cluster_config(grid, "c")["power_up"] is False
+    assert [each.race for each in engine_settings(grid).clusters] == [False, True, True]
 
 
 @pytest.mark.parametrize(
