@@ -9,8 +9,8 @@ from koalapy.model.pilot import job_of_pilot
 def host_cluster_of(core: Core, cluster: str) -> str:
     """Return the cluster whose processors a pilot holds, and whose shared directory it has; "" for no pilot."""
     number = job_of_pilot(cluster)
-    pilot = None if number is None else core.records.jobs.get(number)
-    return "" if pilot is None else pilot.request.components[0].cluster or ""
+    pilot = None if number is None else core.pilots.records.get(number)
+    return "" if pilot is None else pilot.host_cluster
 
 
 def cluster_with_directory(core: Core, attempt: Attempt) -> str | None:

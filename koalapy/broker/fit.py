@@ -66,6 +66,9 @@ def refusal(component: ComponentRequest, summary: ClusterSummary) -> Reason | No
 
 def _temporary_misfit(component: ComponentRequest, summary: ClusterSummary) -> Reason | None:
     """Return the reason why the component cannot run on this pilot or lease; None if it can."""
+    if summary.settings.sweeps_only:
+        message = "has the processors of a component that waits at its barrier, and serves sweeps only."
+        return Reason("sweeps_only", "request", message, "Name another cluster, or none.")
     beyond = beyond_pilots(component)
     if not beyond and component.native and lease_of_cluster(summary.name) is not None:
         beyond = "options of a batch system"

@@ -28,6 +28,7 @@ class Promise(StrEnum):
     CLAIM = "no job holds a claim past its time"
     BEGINS = "a job enters the wait queue and starts no sooner than its user wants it, and then at once"
     EXPIRES = "no job waits for its first start past the time that its user allows"
+    FILLED = "no program of a sweep runs on processors of a component that starts"
     HELD = "components held for those in queues keep to their bound, and only they are given back, uncounted"
     RACE = "of the attempts of a component one is released, and the others leave their queues, uncounted"
     BACKLOG = "no more batch jobs of koalapy wait in a queue than its backlog allows"

@@ -9,6 +9,8 @@ from koalapy.coallocation.hold import is_awaited
 from koalapy.coallocation.retries import EXCLUSION, omit
 from koalapy.coallocation.stop import account_barrier_time, stop_job
 from koalapy.core.core import Core
+from koalapy.core.due import PILOTS
+from koalapy.core.remaining import is_filled
 from koalapy.model.attempt import Attempt
 from koalapy.model.commands import ReleaseAttempt
 from koalapy.model.errors import Reason
@@ -37,6 +39,8 @@ def on_came_to_barrier(core: Core, now: Instant, event: CameToBarrier) -> None:
         race.take_lead(core, now, core.records.jobs[attempt.id.job], attempt)
         core.at_barrier.add(attempt.id, attempt.cluster)
         core.run_list.mark_dirty(attempt.id.job)
+        if core.records.sweeps:
+            core.due.wake(PILOTS)  # they may use its processors while it is held
 
 
 def on_started(core: Core, now: Instant, event: Started) -> None:
@@ -62,7 +66,7 @@ def end_session(core: Core, cluster: str) -> None:
 def release_if_whole(core: Core, now: Instant, job: Job) -> None:
     """Release the job if every component of this try is known to be at its barrier in the present session.
 
-    One that is claimed before its `begin` is held until then.
+    One that is claimed before its `begin` is held until then. Sweeps that use its processors end before.
     """
     if not job.state.claiming or time_to_begin(now, job):
         return
@@ -74,7 +78,10 @@ def release_if_whole(core: Core, now: Instant, job: Job) -> None:
         return
     if race.may_have_won_elsewhere(core, job):
         return stop_job(core, now, job, Outcome.GIVE_BACK, _IN_DOUBT)
-    _release(core, now, job, present)
+    if is_filled(core, job.id):
+        core.due.wake(PILOTS)
+    else:
+        _release(core, now, job, present)
 
 
 def _release(core: Core, now: Instant, job: Job, present: Sequence[Attempt]) -> None:

@@ -58,14 +58,18 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """A command on the first node of a pilot's job. koalad makes such clusters; no file can name one."""
+    """A command on the first node of a pilot's job. koalad makes such clusters; no file can name one.
+
+    `fills`: the pilot is a filler.
+    """
 
     kind: ClassVar[str] = "pilot"
     job: int
+    fills: bool = False
 
     @property
     def text(self) -> str:
-        return f"pilot:{self.job}"
+        return f"pilot:{self.job}{':fills' if self.fills else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,8 @@ def parse_connects(texts: Sequence[str]) -> tuple[Connection, ...]:
 def connections_of(texts: Sequence[str]) -> tuple[Connection, ...]:
     """Return the connections of a cluster that koalad has, which may be a pilot or a lease. Raises ConnectError."""
     if len(texts) == 1 and texts[0].startswith("pilot:"):
-        return (Pilot(int(texts[0].removeprefix("pilot:"))),)
+        _, job, *fills = texts[0].split(":")
+        return (Pilot(int(job), bool(fills)),)
     if len(texts) == 1 and texts[0].startswith("lease:"):
         _, lender, number = texts[0].split(":")
         return (Leased(lender, int(number)),)

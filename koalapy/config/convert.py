@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from koalapy.config.connect import Pilot
 from koalapy.config.hours import parse_hours
 from koalapy.config.schema import Cluster, GridFile
 from koalapy.config.site import Site
@@ -42,6 +43,7 @@ def engine_settings(grid: GridFile) -> Settings:
         barrier_timeout=grid.barrier.timeout,
         barrier_wait=grid.barrier.wait,
         held_limit=grid.barrier.processor_hours,
+        fill=grid.barrier.fill,
         max_submission_failures=grid.retries.submission,
         max_completion_failures=grid.retries.completion,
         max_revocations=grid.retries.revoked,
@@ -126,6 +128,7 @@ def _cluster_settings(name: str, cluster: Cluster) -> ClusterSettings:
         backlog=cluster.backlog,
         only_named=cluster.only_named,
         race=cluster.race,
+        sweeps_only=isinstance(cluster.connection, Pilot) and cluster.connection.fills,
         scavenge=_scavenge(cluster),
         attributes=tuple(cluster.attributes.items()),
         isolation=cluster.isolation.visible

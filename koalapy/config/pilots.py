@@ -52,18 +52,18 @@ def with_temporary(grid: GridFile, clusters: Iterable[Pilot | LeasedCluster]) ->
         if isinstance(each, LeasedCluster):
             found[each.name] = leased(each)
         elif each.host_cluster in grid.clusters:
-            found[each.name] = inside(grid.clusters[each.host_cluster], each.id, each.options)
+            found[each.name] = inside(grid.clusters[each.host_cluster], each.id, each.options, each.fills is not None)
     return with_clusters(grid, found)
 
 
-def inside(host: Cluster, job: JobId, options: PilotOptions) -> Cluster:
+def inside(host: Cluster, job: JobId, options: PilotOptions, fills: bool = False) -> Cluster:
     """Return the cluster inside the allocation that this job holds on the cluster `host`.
 
-    Sweeps are placed there if it is shared, and if its programs are not isolated: a Launcher is not.
+    Sweeps are placed there if it is shared or a filler, and if its programs are not isolated: a Launcher is not.
     """
     values: dict[str, Any] = {key: getattr(host, key) for key in _KEPT if key in host.model_fields_set}
-    values |= {"batch": "allocation", "connect": (connect.Pilot(job).text,), "only_named": not options.shared}
-    no_sweeps = not options.shared or options.isolate is not Isolate.NONE
+    values |= {"batch": "allocation", "connect": (connect.Pilot(job, fills).text,), "only_named": not options.shared}
+    no_sweeps = not (options.shared or fills) or options.isolate is not Isolate.NONE
     values["isolation"] = Isolation(method=options.isolate, visible=options.visible)
     return Cluster.model_construct(**values, scavenge=Scavenge(off=no_sweeps))
 

@@ -34,7 +34,7 @@ from koalapy.config.values import (
 from koalapy.model import settings
 from koalapy.model.cluster import DEFAULT_NETWORK
 from koalapy.model.pilot import SHORTEST_WALLTIME
-from koalapy.model.request import DEFAULT_PRIORITY, LOWEST_PRIORITY, PILOT_IDLE, Isolate, KeepOutput
+from koalapy.model.request import DEFAULT_PRIORITY, LOWEST_PRIORITY, PILOT_IDLE, Fill, Isolate, KeepOutput
 from koalapy.model.settings import PreemptBy
 from koalapy.model.textfile.fields import (
     Between,
@@ -252,6 +252,10 @@ class Barrier(Section):
     )
     processor_hours: ProcessorHours | None = Field(
         default=None, description="how much processor time those of one job may wait there in all; by default any"
+    )
+    fill: Annotated[Fill, one_of(Fill)] = Field(
+        default=Fill.SWEEPS,
+        description="sweeps of the job's user have their processors meanwhile; none: nobody has",
     )
 
 

@@ -63,6 +63,8 @@ class Pilots(Index):
         if isinstance(work, Job) and work.id not in self.records and (pilot := first_record(work)) is not None:
             self.put(pilot)
             self._due.wake(PILOTS)
+        if isinstance(work, Sweep):
+            self._due.wake(PILOTS)  # it may use the processors of held components
         for named in _named(work):
             self.naming.setdefault(named, {})[work.id] = None
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from koalapy.core.core import Core
 from koalapy.model.counts import counted_as
 from koalapy.model.identity import JobId
+from koalapy.model.states import PilotState
 from koalapy.model.textfile.words import listed
 
 _JOBS = 5  # listed in a sentence
@@ -62,6 +63,14 @@ def remaining_on(core: Core, cluster: str) -> Remaining:
         if work.id not in found.living and any(each.cluster == cluster for each in work.request.components)
     ]
     return replace(found, naming=tuple(naming))
+
+
+def is_filled(core: Core, job: JobId) -> bool:
+    """Return whether sweeps may use processors of the job, which is held at its barrier."""
+    pilot = core.pilots.records.get(job)
+    if pilot is None or pilot.fills is None:
+        return False
+    return pilot.state is not PilotState.CLOSING or present_on(core, pilot.name).is_there
 
 
 def _jobs(jobs: Sequence[JobId]) -> str:

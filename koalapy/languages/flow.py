@@ -199,6 +199,7 @@ def job_request(job: JobKeys, name: str, directory: str) -> Request:
         barrier_wait=None if job.barrier is None else job.barrier.wait,
         held_limit=None if job.barrier is None else job.barrier.processor_hours,
         race=None if job.race is None else job.race.most,
+        fill=None if job.barrier is None else job.barrier.fill,
         notify=None if job.notify is None else notify_of(job.notify),
         interactive=job.interactive,
         site=job.site,

@@ -37,6 +37,7 @@ from koalapy.model.request import (
     LOWEST_PRIORITY,
     MAX_PROCESSORS,
     ComponentRequest,
+    Fill,
     Interactive,
     KeepOutput,
     Launch,
@@ -431,6 +432,9 @@ class JobBarrier(Section):
     )
     processor_hours: ProcessorHours | None = Field(
         default=None, description="how much processor time such components may wait there in all"
+    )
+    fill: Annotated[Fill, one_of(Fill)] | None = Field(
+        default=None, description="sweeps of the job's user have their processors meanwhile; none: nobody has"
     )
 
 

@@ -50,8 +50,12 @@ def job_mapping(found: Request) -> dict[str, Any]:
 
 
 def _barrier_mapping(found: Request) -> dict[str, Any]:
-    wait = {} if found.barrier_wait is None else {"wait": format_duration(found.barrier_wait)}
-    return wait if found.held_limit is None else {**wait, "processor_hours": found.held_limit / HOUR}
+    written = {
+        "wait": None if found.barrier_wait is None else format_duration(found.barrier_wait),
+        "processor_hours": None if found.held_limit is None else found.held_limit / HOUR,
+        "fill": None if found.fill is None else str(found.fill),
+    }
+    return {name: value for name, value in written.items() if value is not None}
 
 
 def _flow_job_mapping(flow: Request, job: FlowJob) -> dict[str, Any]:

@@ -65,10 +65,10 @@ class ClusterSettings:
     """The settings of a cluster that decisions depend on. `backlog`: None stands for the cluster's size.
 
     `draining`: nothing is placed there any more, and sweeps give its nodes back. `only_named`: components that do not
-    name the cluster are not placed there. `attributes`: what the grid file states of the cluster for requirements and
-    ranks. `frees_when_suspended`: another job can have the processors of a suspended one there. `isolation`: set for a
-    pilot or lease that isolates programs, to the directories that these see beside those of the system. `race`:
-    components that wait elsewhere may enter its batch queue too.
+    name the cluster are not placed there. `sweeps_only`: no job is. `attributes`: what the grid file states of the
+    cluster for requirements and ranks. `frees_when_suspended`: another job can have the processors of a suspended one
+    there. `isolation`: set for a pilot or lease that isolates programs, to the directories that these see beside those
+    of the system. `race`: components that wait elsewhere may enter its batch queue too.
     """
 
     name: str
@@ -82,6 +82,7 @@ class ClusterSettings:
     scavenge: Scavenge = Scavenge()
     draining: bool = False
     only_named: bool = False
+    sweeps_only: bool = False
     attributes: Attributes = ()
     frees_when_suspended: bool = False
     isolation: tuple[str, ...] | None = None

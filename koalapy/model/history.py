@@ -89,6 +89,7 @@ class HistoryKind(StrEnum):
     CANDIDATE_QUEUED = "candidate_queued"
     CANDIDATE_WON = "candidate_won"
     CANDIDATE_LOST = "candidate_lost"
+    COMPONENT_FILLED = "component_filled"
     COMPONENT_GIVEN_BACK = "component_given_back"
     COMPONENT_QUEUED_AGAIN = "component_queued_again"
     CLUSTER_EXCLUDED = "cluster_excluded"

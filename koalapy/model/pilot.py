@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from koalapy.model.identity import JobId
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest, Launch, PilotOptions, Request, WhenBusy
 from koalapy.model.states import JobState, PilotState
@@ -36,7 +36,9 @@ class Pilot:
 
     `idle_since`: since when nothing is on it, though jobs could be placed there at first. `unusable_since`: since when
     nothing is on it because none could. At most one of them is set, and only while it is a cluster. `used`: something
-    of a job was there. `failed`: its job has failed.
+    of a job was there. `failed`: its job has failed. `fills`: set for a filler, which has the processors of this
+    attempt of a job that is held at its barrier; it serves sweeps alone, and ends before the job is released.
+    `closing_since`: of a filler.
     """
 
     id: JobId
@@ -47,6 +49,8 @@ class Pilot:
     unusable_since: Instant | None = None
     used: bool = False
     failed: bool = False
+    fills: AttemptId | None = None
+    closing_since: Instant | None = None
 
     @property
     def name(self) -> str:

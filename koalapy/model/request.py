@@ -67,6 +67,13 @@ class Interactive(StrEnum):
     INPUT = "input"
 
 
+class Fill(StrEnum):
+    """The use of processors that are held at a barrier: by sweeps of the job's user, or none."""
+
+    SWEEPS = "sweeps"
+    NONE = "none"
+
+
 class OnFailure(StrEnum):
     """The conduct of a flow once a job of it has failed for good: jobs that do not depend on it go on, or all stop."""
 
@@ -216,7 +223,8 @@ class Request:
     person may attach. `site`: the neighbour that runs the job, or the flow of its `jobs`; None for this site.
     `dttl`: over how many links neighbouring sites are asked for processors for it; None for the grid file's.
     `barrier_wait`: how long components that came through queues wait at their barriers, None for the grid file's time.
-    `held_limit`: the processor-microseconds that they may wait there in all, None for the grid file's.
+    `held_limit`: the processor-microseconds that they may wait there in all, None for the grid file's. `fill`: what
+    runs on their processors meanwhile, None for the grid file's.
     `begin`: it is released no sooner. `claim_before`: so long before that it enters the wait queue, so that its
     components are claimed and held until then; None: it enters at that instant. `expires`: when it fails if it was
     never released; None: it waits for ever. `race`: in how many batch queues each component may wait at once; None for
@@ -250,6 +258,7 @@ class Request:
     dttl: int | None = None
     barrier_wait: Duration | None = None
     held_limit: int | None = None
+    fill: Fill | None = None
     begin: Moment | None = None
     claim_before: Duration | None = None
     expires: Moment | None = None

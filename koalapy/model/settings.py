@@ -7,7 +7,7 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.hours import Offsets
 from koalapy.model.lease import Borrow, Delegation, Lend
 from koalapy.model.pilot import PilotRule
-from koalapy.model.request import DEFAULT_PRIORITY
+from koalapy.model.request import DEFAULT_PRIORITY, Fill
 from koalapy.model.sent import RunLimits
 from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Duration
 
@@ -108,8 +108,8 @@ class Settings:
     `claim_timeout` counts from the claim until the last batch job has started, `barrier_timeout` from the first
     component at its barrier until release. `barrier_wait`: how long components that came through queues wait there for
     those in queues; 0 if `barrier_timeout` applies to them, too. `held_limit`: the processor-microseconds that those of
-    one job may wait there in all; None for no bound. A job is resubmitted while its failures do not exceed their
-    maximum.
+    one job may wait there in all; None for no bound. `fill`: what runs on their processors meanwhile. A job is
+    resubmitted while its failures do not exceed their maximum.
     `grace`: the time that a program has between SIGTERM and SIGKILL. `lend`, `borrow`: what is lent to neighbouring
     sites, and when they are asked; None: nothing, and never. `run`: the terms on which jobs of neighbouring sites are
     run; None: none are. `delegation`: how requests go from site to site. `pilots`: by cluster, those that koalapy opens
@@ -125,6 +125,7 @@ class Settings:
     barrier_timeout: Duration = BARRIER_TIMEOUT
     barrier_wait: Duration = BARRIER_WAIT
     held_limit: int | None = None
+    fill: Fill = Fill.SWEEPS
     max_submission_failures: int = DEFAULT_MAX_FAILURES
     max_completion_failures: int = DEFAULT_MAX_FAILURES
     max_revocations: int = DEFAULT_MAX_REVOCATIONS

@@ -8,7 +8,7 @@ A pilot's batch job has been accounted for already when a job runs on the pilot.
 to these four: its whole span is *on pilots*, and its pilot's *used* part.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -221,10 +221,12 @@ def sums(
         for each in days
         if (since is None or since <= each.day) and (until is None or each.day < until)
     ]
-    last_of = {entry.charged: entry for entry in entries}
+    of_jobs: dict[JobId, list[Usage]] = {}
+    for entry in entries:
+        of_jobs.setdefault(entry.charged, []).append(entry)
     found: dict[tuple[str | int, ...], Sum] = {}
     for part in parts:
-        for each in _with_pilot(part, last_of):
+        for each in _with_pilot(part, of_jobs):
             key = _key(each, by)
             found[key] = found.get(key, Sum()).plus(each.used)
     return found
@@ -267,20 +269,22 @@ class _Part(NamedTuple):
     used: Sum
 
 
-def _with_pilot(part: _Part, last_of: Mapping[JobId, Usage]) -> Iterator[_Part]:
+def _with_pilot(part: _Part, of_jobs: Mapping[JobId, Sequence[Usage]]) -> Iterator[_Part]:
     """Yield the part; if it was used on a pilot, outside of the total, followed by the pilot's used part.
 
-    `last_of`: the last entry of each job. A pilot without an entry was pruned.
+    `of_jobs`: the entries of each job. A pilot without an entry was pruned. A job whose component was held has several;
+    it is the one that began last before the part did.
     """
     pilot = job_of_pilot(part.cluster)
     if pilot is None:
         yield part
         return
     beside = part._replace(used=Sum(attempts=part.used.attempts, on_pilots=part.used.total))
-    held_by = last_of.get(pilot)
-    if held_by is None:
+    entries = of_jobs.get(pilot)
+    if not entries:
         yield beside
         return
+    held_by = max(entries, key=lambda entry: (entry.started_at <= part.start, entry.started_at))
     yield beside._replace(cluster=held_by.cluster)
     used = Sum(used=part.used.total)
     yield _Part(held_by.owner, held_by.charged, held_by.name, held_by.cluster, part.start, used)

@@ -6,18 +6,19 @@ A pilot ends in the commit that decides it, and nothing is placed there from the
 from collections import Counter
 from dataclasses import replace
 
-from koalapy.coallocation import clusters
 from koalapy.coallocation.stop import cancel_work
 from koalapy.core.core import Core
 from koalapy.core.remaining import Remaining, present_on, remaining_on
 from koalapy.information.kis import Known
 from koalapy.model.errors import Reason
-from koalapy.model.events import ClusterChanged, ClusterJoined, PilotCloseRequested
+from koalapy.model.events import ClusterJoined, PilotCloseRequested
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.pilot import Pilot, is_bound, job_of_pilot
 from koalapy.model.states import JobState, PilotState
 from koalapy.model.units import MINUTE, Duration, Instant, format_duration
+from koalapy.pilots import filling
+from koalapy.pilots.filling import place_nothing
 
 UNUSABLE = Duration(5 * MINUTE)  # after which a pilot that jobs cannot be placed on ends, if its idle time is shorter
 REFUSED = Duration(MINUTE)  # after which a pilot ends whose queue could be started on no node, in a few tries
@@ -29,7 +30,7 @@ _CLOSED = Reason("pilot_closed", "request", "It was closed by its user.", "")
 def on_close_requested(core: Core, now: Instant, event: PilotCloseRequested) -> None:
     """End the pilot. Nothing happens if something is there, or waits for it, unless the event forces it."""
     pilot = core.pilots.records.get(event.pilot)
-    if pilot is None or pilot.state is PilotState.CLOSING:
+    if pilot is None or pilot.state is PilotState.CLOSING or pilot.fills is not None:
         return
     known = core.information.clusters.get(pilot.name)
     if event.force or not pilot.state.is_cluster or known is None or not remaining_on(core, pilot.name):
@@ -47,12 +48,16 @@ def step(core: Core, now: Instant) -> bool:
     """Bring each pilot to the state that its job and its cluster have led to. End those that are idle for too long.
 
     As many of the kept ones stay idle as the grid file's rules have `least`. It is due in each batch while there are
-    pilots.
+    pilots, or held components that sweeps may use.
     """
     pilots = core.pilots
     pilots.look_at = None
     spare = _spare(core)
+    filling.open_fillers(core, now)
     for pilot in list(pilots.records.values()):
+        if pilot.fills is not None:
+            filling.follow(core, now, pilot)
+            continue
         pilot = _follow_job(core, pilot)
         known = core.information.clusters.get(pilot.name)
         if pilot.state is PilotState.CLOSING:
@@ -61,7 +66,7 @@ def step(core: Core, now: Instant) -> bool:
             _follow_use(core, now, pilot, known, spare)
         elif pilot.state.is_cluster and pilot.host_cluster in core.information.clusters:
             core.let_join(pilot)
-    return bool(pilots.records)
+    return bool(pilots.records) or filling.may_be_opened(core)
 
 
 def _spare(core: Core) -> Counter[str]:
@@ -103,19 +108,12 @@ def _closing(pilot: Pilot) -> Pilot:
 
 def _follow_end(core: Core, now: Instant, pilot: Pilot, known: Known | None) -> None:
     """Let the cluster leave once the batch job is over: then no process of an attempt there can live."""
-    _place_nothing(core, now, pilot)
+    place_nothing(core, now, pilot)
     if _may_hold(core, pilot.id):
         return
     core.let_leave(pilot.name)
     if known is None:
         core.pilots.put(replace(pilot, state=PilotState.FAILED if pilot.failed else PilotState.ENDED))
-
-
-def _place_nothing(core: Core, now: Instant, pilot: Pilot) -> None:
-    """Place nothing on the pilot any more, if it is a cluster."""
-    known = core.information.clusters.get(pilot.name)
-    if known is not None and not known.settings.draining:
-        clusters.on_changed(core, now, ClusterChanged(settings=replace(known.settings, draining=True)))
 
 
 def _may_hold(core: Core, pilot: JobId) -> bool:
@@ -190,7 +188,7 @@ def _why_ended(pilot: Pilot, now: Instant, trouble: Reason | None) -> tuple[str,
 def _end(core: Core, now: Instant, pilot: Pilot, reason: Reason) -> None:
     """Begin to end a pilot with whatever is there."""
     core.pilots.put(_closing(pilot))
-    _place_nothing(core, now, pilot)
+    place_nothing(core, now, pilot)
     job = core.records.jobs.get(pilot.id)
     if job is not None and not job.state.final:
         cancel_work(core, now, job, reason)

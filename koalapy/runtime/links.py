@@ -27,7 +27,7 @@ from koalapy.link.conversation import known_attempts, lost
 from koalapy.link.reconnect import Cluster, Timing
 from koalapy.link.restore_check import CONNECTS, RestoreCheck, Verdict
 from koalapy.link.session import LinkStatus
-from koalapy.model.attempt import Attempt
+from koalapy.model.attempt import Attempt, attempt_value
 from koalapy.model.change import OutboxEntry
 from koalapy.model.commands import (
     ClusterCommand,
@@ -47,7 +47,7 @@ from koalapy.model.identity import AttemptId, InstanceId, JobId, is_site, site_o
 from koalapy.model.job import Job
 from koalapy.model.lease import is_temporary, lease_of_cluster
 from koalapy.model.pilot import is_bound, job_of_pilot
-from koalapy.model.request import Isolate
+from koalapy.model.request import Isolate, PilotOptions
 from koalapy.model.states import JobState, LeaseState
 from koalapy.model.sweep import Sweep
 from koalapy.model.work import Work
@@ -332,13 +332,13 @@ class ClusterLinks:
 
     def _run_in_pilot(self, pilot: JobId, command: str) -> Stream:
         """Start a shell command on the first node of a pilot. Raises KoalaError."""
-        job = self._loop.ask(lambda engine: engine.job(pilot))
-        if job is None or job.request.pilot is None or not is_bound(job):
+        found = self._loop.ask(lambda engine: _held_by(engine, pilot))
+        if found is None:
             raise TransientError(
                 "not_bound", f"The pilot's job {pilot} does not run.", "`koala pilots` shows its state."
             )
-        (attempt,) = job.present
-        prefix = allocation_environment(attempt, job.request.pilot, self._clock.now())
+        attempt, options = found
+        prefix = allocation_environment(attempt, options, self._clock.now())
         return _named(self._links, attempt.cluster).open_command(attempt.id, prefix + command)
 
     def _open_kcm(self, lender: str, number: int) -> Stream:
@@ -460,6 +460,18 @@ def _named(links: Mapping[str, Link], cluster: str) -> Link:
     if link is None:
         raise no_such_cluster(cluster, links)
     return link
+
+
+def _held_by(engine: Engine, pilot: JobId) -> tuple[Attempt, PilotOptions] | None:
+    """Return the attempt with the processors of a pilot, and its options; None while no command can be run there."""
+    record, job = engine.core.pilots.records.get(pilot), engine.job(pilot)
+    if record is not None and record.fills is not None:
+        found = engine.core.records.attempt(record.fills)
+        return (attempt_value(found), record.options) if found is not None and found.state.at_barrier else None
+    if job is None or job.request.pilot is None or not is_bound(job):
+        return None
+    (attempt,) = job.present
+    return attempt, job.request.pilot
 
 
 def _pilot_of(engine: Engine, neighbour: str, number: int, state: LeaseState) -> Job | None:

@@ -27,7 +27,15 @@ def barred(core: Core, now: Instant, sweep: Sweep, idle: Mapping[str, int]) -> l
     swallowed = [name for name in holed if idle.get(name, 0) <= black_holes(sweep, name)]
     excluded = [name for name, until in sweep.excluded if now < until]
     for_good = never(core, sweep.request.components[0], core.node_sizes)
-    return list(dict.fromkeys((*for_good, *excluded, *swallowed)))
+    return list(dict.fromkeys((*for_good, *excluded, *swallowed, *_of_other_users(core, sweep))))
+
+
+def _of_other_users(core: Core, sweep: Sweep) -> Iterator[str]:
+    """Yield the fillers of jobs that belong to other users."""
+    for pilot in core.pilots.records.values():
+        job = core.records.jobs.get(pilot.id)
+        if pilot.fills is not None and (job is None or job.owner != sweep.owner):
+            yield pilot.name
 
 
 def black_holes(sweep: Sweep, cluster: str) -> int:

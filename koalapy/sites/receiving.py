@@ -76,6 +76,7 @@ def _limited(request: Request, priority: int) -> Request:
         barrier_wait=None,
         held_limit=None,
         race=None,
+        fill=None,
         priority=max(request.priority, priority),
     )
 

@@ -22,7 +22,7 @@ from koalapy.model.counts import counted_as
 from koalapy.model.errors import Reason
 from koalapy.model.header import Outcome
 from koalapy.model.history import History
-from koalapy.model.identity import JobId
+from koalapy.model.identity import AttemptId, JobId
 from koalapy.model.job import Job
 from koalapy.model.request import ComponentRequest
 from koalapy.model.sent import SentJob
@@ -52,7 +52,8 @@ class Explanation:
     jobs that have processors there.
 
     For a claiming job, `gives_back_at` is the instant at which it gives up. `held`: its attempts that wait at barriers;
-    `waited`: the processor-microseconds that all its attempts have waited there, those of earlier tries, too.
+    `waited`: the processor-microseconds that all its attempts have waited there, those of earlier tries, too. `filled`:
+    the attempt whose processors sweeps may use meanwhile.
 
     For a sweep, `no_more_nodes` has the reason of each cluster that gives it no more nodes now.
     `not_admitted`: why it was not admitted yet. `faults`: policies that failed for it.
@@ -73,6 +74,7 @@ class Explanation:
     gives_back_at: Instant | None = None
     held: tuple[Attempt, ...] = ()
     waited: int = 0
+    filled: AttemptId | None = None
     no_more_nodes: Mapping[str, str] = field(default_factory=dict)
     not_admitted: str = ""
     faults: tuple[str, ...] = ()
@@ -117,6 +119,7 @@ def explain(engine: Engine, now: Instant, work: Work, placement: PlacementPolicy
             gives_back_at=engine.gives_back_at(job),
             held=tuple([each for each in job.present if each.state.at_barrier]),
             waited=job.held_processor_us + barrier_time(job, now),
+            filled=filler.fills if (filler := engine.core.pilots.records.get(job.id)) is not None else None,
             suspends=_suspended_for(engine, job),
         )
     if job.state is not JobState.WAITING:
@@ -380,6 +383,8 @@ def _claiming(found: Explanation, job: Job) -> str:
     text += "".join([_holds(each) for each in found.held[:_MOST_NAMED]])
     if (more := len(found.held) - _MOST_NAMED) > 0:
         text += f" So {'does' if more == 1 else 'do'} {counted_as(more, 'other')}."
+    if found.filled is not None:
+        text += f" Sweeps may use the processors of component {found.filled.component} until the others have started."
     if found.waited >= SECOND:
         text += f" Its waits at barriers have cost {counted_as(found.waited // SECOND, 'processor second')} so far."
     if found.gives_back_at is not None:

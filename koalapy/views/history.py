@@ -463,6 +463,7 @@ SENTENCES: dict[str, Callable[[History], str]] = {
     HistoryKind.CANDIDATE_QUEUED: _of_attempt("enters the queue of {on} too"),
     HistoryKind.CANDIDATE_WON: _candidate_won,
     HistoryKind.CANDIDATE_LOST: _of_attempt("leaves the race; the others of its component keep their places"),
+    HistoryKind.COMPONENT_FILLED: lambda line: f"{_attempt(line)} is held, and sweeps may use its processors.",
     HistoryKind.COMPONENT_GIVEN_BACK: _given_back,
     HistoryKind.COMPONENT_QUEUED_AGAIN: _of_attempt("is queued again"),
     HistoryKind.CLUSTER_EXCLUDED: _cluster_excluded,

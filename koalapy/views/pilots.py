@@ -85,7 +85,7 @@ def pilots(engine: Engine) -> list[PilotView]:
     core, found = engine.core, []
     for pilot in sorted(core.pilots.records.values(), key=lambda each: each.id):
         job, known = core.records.jobs.get(pilot.id), core.information.clusters.get(pilot.name)
-        if job is None:
+        if job is None or pilot.fills is not None:
             continue
         binding = pilot.state is PilotState.BINDING
         trouble = _why_not_bound(engine, job) if binding else None if known is None else known.trouble

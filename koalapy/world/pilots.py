@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from koalapy.model.events import PilotCloseRequested
-from koalapy.model.identity import InstanceId, Tag, attempt_of, is_tag
-from koalapy.model.pilot import first_record, job_of_pilot, pilot_cluster, pilot_request
+from koalapy.model.identity import InstanceId, Tag, attempt_of, is_tag, tag_of
+from koalapy.model.pilot import Pilot, first_record, job_of_pilot, pilot_cluster, pilot_request
 from koalapy.model.request import ComponentRequest, PilotOptions
 from koalapy.model.units import SECOND, Duration
 from koalapy.world.agenda import Agenda
@@ -40,6 +40,7 @@ class SimPilots:
     def __init__(self, world: Insides) -> None:
         self._world = world
         world.program_log.subscribe(self._logged)
+        world.koalad.build_filler = self._build_filler
 
     def open(self, cluster: str, processors: int, program: Behaviour, options: PilotOptions, key: str = "") -> None:
         """Submit a pilot with this program. The same key again opens no other one."""
@@ -63,7 +64,7 @@ class SimPilots:
             return
         number = attempt_of(Tag(tag))[1].job
         name = pilot_cluster(number)
-        if name in self._world.clusters:
+        if name in self._world.clusters and number in self._world.koalad.pilots:
             if entry.what == "ended" and not entry.run.running:
                 self._world.clusters[name].die()
         elif entry.what == "started":
@@ -72,3 +73,17 @@ class SimPilots:
             if job is not None and pilot is not None:
                 settings, size = pilot_settings(pilot), job.request.components[0].processors
                 self._world.add(ClusterPlan(settings=settings, nodes=1, processors_per_node=size, poll_s=_POLL_S))
+
+    def _build_filler(self, pilot: Pilot) -> None:
+        """Build the inside of a filler, which dies with the wrapper that waits at its barrier."""
+        assert pilot.fills is not None
+        before, host = self._world.clusters.get(pilot.name), self._world.clusters.get(pilot.host_cluster)
+        if host is None or (before is not None and not before.dead):
+            return
+        tag = tag_of(self._world.instance, pilot.fills)
+        for wrapper in host.wrappers:
+            if wrapper.tag == tag and wrapper.alive:
+                size = wrapper.job.processors
+                plan = ClusterPlan(settings=pilot_settings(pilot), nodes=1, processors_per_node=size, poll_s=_POLL_S)
+                wrapper.on_death(self._world.add(plan).die)
+                return

@@ -108,7 +108,7 @@ from koalapy.model.settings import Preempt, PreemptBy, Settings
 from koalapy.model.states import AttemptState, JobState, LeaseState
 from koalapy.model.sweep import Sweep
 from koalapy.model.units import MINUTE, Duration, Instant
-from koalapy.pilots import lifecycle
+from koalapy.pilots import filling, lifecycle
 from koalapy.policies.admission import AdmissionState
 from koalapy.scavenging import admission, idle_nodes, parameters, reclaim
 from koalapy.scheduler import schedule, vacating
@@ -482,6 +482,14 @@ def _a_job_that_may_hold_nothing_enters_queues() -> Any:
     return patch.object(wait_deadlines, "left_to_hold", lambda job, settings: None)
 
 
+def _a_job_is_released_while_sweeps_use_its_processors() -> Any:
+    return patch.object(barrier, "is_filled", lambda core, job: False)
+
+
+def _a_filler_leaves_before_its_batch_job_is_over() -> Any:
+    return patch.object(filling, "_may_run", lambda core, pilot: False)
+
+
 def _components_in_queues_are_given_back() -> Any:
     real = hold.give_back
     return patch.object(
@@ -842,7 +850,7 @@ def _an_idle_pilot_is_one_that_has_run_for_its_idle_time() -> Any:
 
 
 def _jobs_are_placed_on_a_pilot_that_ends() -> Any:
-    return patch.object(lifecycle, "_place_nothing", lambda core, now, pilot: None)
+    return patch.object(lifecycle, "place_nothing", lambda core, now, pilot: None)
 
 
 def _a_starting_koalad_knows_no_pilots() -> Any:
@@ -1367,6 +1375,24 @@ MUTANTS = (
     Mutant("the winner of a race is cancelled", _the_winner_is_cancelled, (P.ENDS,), *RACES, after_faults=True, seed=2),
     Mutant("a candidate that is lost counts", _a_candidate_that_is_lost_counts, (P.RACE, P.ENDS), *RACES),
     Mutant("two candidates have one number", _two_candidates_have_one_number, (P.AGREE, P.OUTLIVED), *RACES),
+    Mutant(
+        "a job is released while sweeps use its processors",
+        _a_job_is_released_while_sweeps_use_its_processors,
+        (P.FILLED,),
+        HARDLY_ANY,
+        {"submit_many": 6, "submit_sweep": 3, "local_job": 6, "cancel": 0},
+        Habits(long=0.6, queue=1, optional=0),
+        seed=9,
+    ),
+    Mutant(
+        "a filler leaves before its batch job is over",
+        _a_filler_leaves_before_its_batch_job_is_over,
+        (P.PILOT,),
+        {"job_pending_for_ever": 3},
+        SWEEPS | {"submit_many": 6},
+        Habits(long=0.6, queue=1),
+        seed=4,
+    ),
     Mutant(
         "components are held for more than their bound",
         _components_are_held_for_more_than_their_bound,

@@ -1,11 +1,13 @@
 """A co-allocated job on clusters that another user has filled: it waits in the queues of Slurm and Grid Engine."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from real_grid import FILL, FREE, Koalad, sh
+from real_sweep import Evidence, begin, results, runner
 
 
 @pytest.fixture
@@ -48,6 +50,40 @@ def test_a_job_starts_when_the_last_of_two_full_clusters_is_free(koalad: Koalad,
         assert [each["attempt"] for each in ended["components"]] == attempts
         assert ended["components"][1]["batch_id"] == queued[job], "its place in the queue was kept"
     koalad.until(lambda: not koalad.batch_jobs())
+
+
+def test_a_sweep_runs_on_held_nodes_of_slurm_until_the_job_starts(koalad: Koalad) -> None:
+    """Its parameters are run once each, also those that are stopped for the job, and over a killed koalad."""
+    evidence = Evidence(koalad.testgrid)
+    koalad.idle()
+    koalad.testgrid.check("alpha", ["bash", "-c", "cd /tmp; sbatch -N6 --exclusive --wrap 'sleep 900'"], user="wombat")
+    koalad.testgrid.check("gamma", FILL["gamma"], user="wombat")
+    koalad.until(lambda: {each["name"]: each["idle"] for each in koalad.grid.clusters()} == {"alpha": 8, "gamma": 0})
+    components = [sh(8, "hostname", cluster="alpha", walltime="20m"), sh(2, "hostname", cluster="gamma")]
+    job = koalad.submit(*components, when_busy="queue", barrier={"wait": "10m"})
+    koalad.until(lambda: koalad.job(job)["components"][0]["state"] == "at_barrier")
+    sweep = begin(koalad, f"{evidence.wait}; echo $0 >>{evidence.file}", {"x": "1:24"}, walltime="2m")
+    koalad.until(lambda: running_on(koalad, sweep, f"pilot~{job}") == 8)
+    koalad.kill()
+    koalad.start()
+    koalad.until(lambda: running_on(koalad, sweep, f"pilot~{job}") == 8)
+    assert koalad.job(job)["components"][0]["state"] == "at_barrier"
+
+    koalad.testgrid.check("gamma", FREE["gamma"], user="wombat")
+    ended = koalad.end(job)
+    assert (ended["state"], ended["submission_failures"], ended["completion_failures"]) == ("done", 0, 0)
+    assert [each["attempt"] for each in ended["components"]] == [1, 1]
+    assert "sweep_preempted" in kinds(koalad, sweep)
+    koalad.testgrid.check("alpha", FREE["alpha"], user="wombat")
+    evidence.let_go()
+    assert koalad.end(sweep)["state"] == "done"
+    assert evidence.runs() == Counter(dict.fromkeys(results(koalad, sweep), 1))
+    assert sorted(results(koalad, sweep)) == list(range(1, 25))
+    koalad.until(lambda: not koalad.batch_jobs())
+
+
+def running_on(koalad: Koalad, sweep: int, cluster: str) -> int:
+    return sum(each["running"] or 0 for each in runner(koalad, sweep)["clusters"] if each["cluster"] == cluster)
 
 
 def kinds(koalad: Koalad, job: int) -> list[str]:

@@ -9,6 +9,7 @@ from koalapy.model.change import Change
 from koalapy.model.commands import ReleaseAttempt
 from koalapy.model.identity import AttemptId, InstanceId, JobId, Tag, attempt_of
 from koalapy.model.job import Job
+from koalapy.model.pilot import pilot_cluster
 from koalapy.model.units import Instant
 
 Place = tuple[str, str]  # cluster, node
@@ -51,6 +52,9 @@ class Programs:
         promise(set(starts.values()) <= {start}, Promise.ONCE, attempt, "starts a second time, in", start)
         starts[place] = start
         promise(attempt in self._released, Promise.WHOLE, attempt, "was never released")
+        inside = pilot_cluster(attempt.job)
+        beside = [each for each, there in self._running.items() if any(cluster == inside for cluster, _ in there)]
+        promise(not beside, Promise.FILLED, attempt, "starts while on its processors run", *beside)
         why = self._cannot_start.get(attempt)
         promise(why is None, Promise.OUTLIVED, attempt, "starts, but was reported as", why)
         if attempt not in self._given_up:

@@ -48,6 +48,8 @@ _FAILS = ("store_failed", "The disk does not answer.", "Look at the disk.")
 
 def pilot_settings(pilot: Pilot) -> ClusterSettings:
     """Return the settings of the cluster that a pilot is, as `koalapy.config.inside` gives them."""
+    if pilot.fills is not None:
+        return ClusterSettings(name=pilot.name, batch="local", only_named=True, sweeps_only=True)
     shared = pilot.options.shared
     return ClusterSettings(name=pilot.name, batch="local", only_named=not shared, scavenge=Scavenge(off=not shared))
 
@@ -133,6 +135,7 @@ class SimKoalad:
         self.lossy = False
         self.accepted: list[JobId] = []
         self.pilots: dict[JobId, Job] = {}  # the jobs of all pilots so far
+        self.build_filler: Callable[[Pilot], None] = lambda pilot: None  # builds the inside of a filler
         self.starts = 0
         self.process: KoaladProcess | None = None
         self.site: Site | None = None
@@ -265,6 +268,8 @@ class SimKoalad:
         """Return the settings of the cluster of a pilot or lease; None before the processors of a pilot are there."""
         if isinstance(held, LeasedCluster):
             return lease_settings(held)
+        if held.fills is not None:
+            self.build_filler(held)
         return pilot_settings(held) if held.name in self._clusters else None
 
     # ---- user

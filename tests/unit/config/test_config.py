@@ -31,7 +31,7 @@ from koalapy.config.hours import parse_hours
 from koalapy.model.cluster import ClusterSettings, Scavenge
 from koalapy.model.errors import RequestError
 from koalapy.model.identity import JobId
-from koalapy.model.request import Isolate, PilotOptions
+from koalapy.model.request import Fill, Isolate, PilotOptions
 from koalapy.model.settings import Preempt, PreemptBy, Scavenging, Settings
 from koalapy.model.units import HOUR, MILLISECOND, MINUTE, SECOND, Duration
 
@@ -53,7 +53,7 @@ clusters:
   here:  {batch: local, connect: "local:", slots: 8}
 scheduling: {queue: fcfs, placement: best-fit, max_overtakes: 7}
 claim: {timeout: 90s}                # from the claim until its last batch job has started
-barrier: {timeout: 4m, wait: 1h, processor_hours: 12.5}  # from the first component at its barrier until release
+barrier: {timeout: 4m, wait: 1h, processor_hours: 12.5, fill: none}  # from the first at its barrier until release
 retries: {submission: 5, completion: 0}
 scavenging: {policy: equipartition-persite, grace: 5s}
 store: postgresql://me@db/koala
@@ -134,7 +134,7 @@ def test_the_example_of_the_design_is_read() -> None:
     assert [cluster.name for cluster in found.clusters] == ["vu", "delft", "lab", "here"]
     assert (found.queue, found.placement, found.max_overtakes) == ("fcfs", "best-fit", 7)
     assert (found.claim_timeout, found.barrier_timeout) == (90 * SECOND, 4 * MINUTE)
-    assert (found.barrier_wait, found.held_limit) == (HOUR, 12.5 * HOUR)
+    assert (found.barrier_wait, found.held_limit, found.fill) == (HOUR, 12.5 * HOUR, Fill.NONE)
     assert (found.max_submission_failures, found.max_completion_failures) == (5, 0)
     assert (found.queue_after, found.orphan_timeout) == (0, 20 * MINUTE)
 

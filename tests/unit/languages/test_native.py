@@ -22,6 +22,7 @@ from koalapy.model.identity import JobId
 from koalapy.model.notification import Mail, Notify, NotifyOn, Program, Webhook
 from koalapy.model.request import (
     ComponentRequest,
+    Fill,
     Interactive,
     KeepOutput,
     Launch,
@@ -82,7 +83,7 @@ priority: 0
 when_busy: queue
 retry_on: [exit, lost, exit]
 communication: none
-barrier: {wait: 1h, processor_hours: 0.5}
+barrier: {wait: 1h, processor_hours: 0.5, fill: none}
 begin: 2030-01-31T20:00:00Z
 claim_before: 30m
 expires: 3d
@@ -161,6 +162,7 @@ def test_every_key_arrives() -> None:
         expires=Moment(after=Duration(72 * HOUR)),
         barrier_wait=HOUR,
         held_limit=HOUR // 2,
+        fill=Fill.NONE,
         dttl=2,
         stage_in=("data/./a.txt", "/home/me/b.txt", "../c.txt"),
         stage_out=("out/result.npy",),

@@ -184,6 +184,7 @@ BAD_IN_JOB = [
     ("begin: 9999d", "begin is '9999d', neither an instant nor a duration"),
     ("barrier: 1h", "where keys and values belong"),
     ("barrier: {wait: 5}", "barrier.wait is '5', not a duration"),
+    ("barrier: {fill: sweep}", "barrier.fill is 'sweep'"),
     ("barrier: {timeout: 5m}", "barrier.timeout is not a known key"),
     *[
         (f"barrier: {{processor_hours: {written}}}", f"barrier.processor_hours {words}")

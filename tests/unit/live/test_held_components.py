@@ -12,10 +12,10 @@ Document = dict[str, Any]
 CLUSTERS = ("amsterdam", "delft")
 
 
-@pytest.fixture
-def koala(place: Path) -> Iterator[live.Koala]:
+@pytest.fixture(params=["2s"])
+def koala(place: Path, request: pytest.FixtureRequest) -> Iterator[live.Koala]:
     """koalad with a short time-out of the barrier, and no wait for idle processors."""
-    made = live.Koala(place, live.embedded(place, *CLUSTERS), queue_after="0s", barrier={"timeout": "2s"})
+    made = live.Koala(place, live.embedded(place, *CLUSTERS), queue_after="0s", barrier={"timeout": request.param})
     assert made("up").status == 0
     with made.client() as grid:
         made.until(lambda: all(each["idle"] == 4 for each in grid.clusters()))
@@ -66,3 +66,36 @@ def test_a_job_starts_though_one_cluster_is_free_long_after_the_other(
         assert ended["components"][1]["batch_id"] == queued[job], "its place in the queue was kept"
         assert ended["held_processor_seconds"] > 4
     assert sorted(lines.read_text().split()) == ["amsterdam"] * 4 + ["delft"] * 4
+
+
+@pytest.mark.parametrize("koala", ["2m"], indirect=True)
+def test_a_sweep_runs_on_held_nodes_until_the_job_starts(koala: live.Koala, shell: Callable[..., Document]) -> None:
+    gate, lines, numbers = koala.work / "gate", koala.work / "lines", koala.work / "numbers"
+    wait = f"while [ ! -e {gate} ]; do sleep 0.1; done"
+    koala.submit(shell(wait, 4, cluster="delft"))
+    koala.until(lambda: koala.job(1)["state"] == "running")
+    components = [shell(f"echo {name} >>{lines}", 4, cluster=name) for name in CLUSTERS]
+    job = koala.submit(*components, when_busy="queue", barrier={"wait": "10m"})
+    koala.until(lambda: "attempt_at_barrier" in kinds(koala, job))
+    program = ["/bin/sh", "-c", f"echo {{x}} >>{numbers}; while [ ! -e {gate} ]; do sleep 0.05; done"]
+    sweep = koala("sweep", "-t", "1m", "-p", "x=1:12", "--json", "--", *program).document["id"]
+    koala.until(lambda: numbers.exists() and len(numbers.read_text().split()) == 4)
+    assert "component_filled" in kinds(koala, job)
+    assert not lines.exists()
+    with koala.client() as grid:
+        assert {each["name"] for each in grid.clusters()} == {*CLUSTERS, f"pilot~{job}"}
+    koala.kill()
+    assert koala("up").status == 0
+    assert "Sweeps may use the processors of component 0" in koala("explain", job).out
+    assert len(numbers.read_text().split()) == 4, "what runs there goes on"
+    gate.touch()
+    ended, swept = koala.end(job), koala.end(sweep)
+    assert (ended["state"], ended["submission_failures"], swept["state"]) == ("done", 0, "done")
+    assert [each["attempt"] for each in ended["components"]] == [1, 1]
+    assert swept["sweep"] is not None
+    assert swept["sweep"]["done"] == 12
+    assert {*numbers.read_text().split()} == {str(number) for number in range(1, 13)}
+    used = {row["job"]: row for row in koala("usage", "--by", "job", "--json").document["rows"]}
+    assert 0 < used[job]["used"] <= used[job]["held"]
+    with koala.client() as grid:
+        koala.until(lambda: {each["name"] for each in grid.clusters()} == {*CLUSTERS})

@@ -225,7 +225,7 @@ OF_JOBS = {  # the fields of a job, and where each is judged
     **dict.fromkeys(("stage_in", "stage_out", "keep_output", "interactive", "parameters", "begin"), "why_not_sent"),
     "claim_before": "only with begin",
     **dict.fromkeys(("site", "notify", "after"), "the link"),
-    "priority": "receiving", "barrier_wait": "receiving", "held_limit": "receiving", "expires": "it ends sooner",
+    **dict.fromkeys(("priority", "barrier_wait", "held_limit", "fill"), "receiving"), "expires": "it ends sooner",
     "stage_out_to": "only with stage_out", "files": "only with stage_in",
     "order": "only with parameters", "pilot": "no job file has it", "directory": "the receiver's",
     "name": "shown", "labels": "shown", "when_busy": "how it waits", "relax_after": "how it waits",

@@ -171,6 +171,22 @@ def test_a_job_on_a_pilot_is_the_pilots_used_part_and_adds_nothing_to_the_total(
     assert total(sums([PILOT, ON_IT], By.USER)).total == 46 * SECOND
 
 
+def test_what_sweeps_used_of_a_held_component_counts_on_its_cluster_once() -> None:
+    """Component 0 is held, given back, and queued again; component 1 comes last."""
+    tries = ((0, 1, "vu", 0, 20), (0, 2, "vu", 60, 90), (1, 1, "delft", 50, 90))
+    held = [
+        replace(of_job(7, cluster, start, end), attempt=AttemptId(JobId(7), component, number), kind=Kind.LOST)
+        for component, number, cluster, start, end in tries
+    ]
+    launcher = replace(of_job(93, "pilot~7", 2, 12, owner="noor"), kind=Kind.SCAVENGED, released_at=at(2))
+    found = sums([*held, launcher], By.CLUSTER)
+    assert {key: (each.used, each.on_pilots) for key, each in found.items()} == {
+        ("vu",): (20 * SECOND, 20 * SECOND),
+        ("delft",): (0, 0),
+    }
+    assert total(found).total == total(sums(held, By.CLUSTER)).total
+
+
 def test_the_metrics_count_a_pilots_time_once() -> None:
     counting = Counting()
     counting.committed(Change(usage=(PILOT, ON_IT)))
