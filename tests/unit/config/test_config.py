@@ -201,6 +201,7 @@ def test_every_key_of_a_cluster_arrives() -> None:
         batch="sge",
         network="blue",
         only_named=True,
+        race=False,
         processors_per_node=16,
         exclusive=True,
         max_age=Duration(5 * MINUTE),
