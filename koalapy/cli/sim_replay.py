@@ -29,7 +29,7 @@ from koalapy.model.cluster import ClusterSettings
 from koalapy.model.counts import counted_as
 from koalapy.model.errors import RequestError
 from koalapy.model.request import WhenBusy
-from koalapy.model.settings import Settings
+from koalapy.model.settings import MOST_QUEUES, Settings
 from koalapy.model.textfile.words import use_known
 from koalapy.model.units import Duration, format_duration, parse_duration
 
@@ -101,6 +101,9 @@ Busy = Annotated[
 Waits = Annotated[
     str | None, typer.Option("--barrier-wait", metavar="TIME,…", help="barrier.wait of jobs in batch queues.")
 ]
+Races = Annotated[
+    str | None, typer.Option("--race", metavar="N,N…", help="Queues of other clusters in which a component may be.")
+]
 Most = Annotated[int | None, typer.Option("--jobs", min=1, help="The most jobs to replay.")]
 Pin = Annotated[bool, typer.Option("--pin", help="Run each job on the cluster of its site.")]
 Sites = Annotated[
@@ -127,6 +130,7 @@ def replay(
     seed: Draw = 1,
     when_busy: Busy = None,
     barrier_wait: Waits = None,
+    race: Races = None,
     jobs: Most = None,
     lenient: Lenient = False,
     pin: Pin = False,
@@ -168,7 +172,7 @@ def replay(
             output.print_message(f"All placement policies give the same schedule, since {why}: only one is run.")
         with _temporary_directory(out) as directory:
             bounds = len({each.max_overtakes for each in rows}) > 1
-            variants = _variants(rows, when_busy, barrier_wait)
+            variants = _variants(rows, when_busy, barrier_wait, race)
             if barrier_wait is not None and not found.several:
                 output.print_message("--barrier-wait changes nothing: no job has several components.")
             tasks = [_task(trace, rules, found, chosen, directory, colour, bounds, local) for chosen in variants]
@@ -198,7 +202,7 @@ def _refuse_beside_journal(context: typer.Context) -> None:
 
 def _refuse_without_background(context: typer.Context) -> None:
     """Raises BadParameter for options that change nothing on clusters without other jobs."""
-    for name in ("background_load", "seed", "when_busy", "barrier_wait"):
+    for name in ("background_load", "seed", "when_busy", "barrier_wait", "race"):
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             what = "It changes nothing without jobs of other users: add --background LOG."
@@ -212,26 +216,41 @@ class Variant(NamedTuple):
     when_busy: WhenBusy
 
 
-def _variants(rows: Sequence[Settings], when_busy: str | None, barrier_wait: str | None) -> list[Variant]:
-    """Return the variants of each row: one for jobs that wait, and one for each time at barriers of those in queues.
+def _variants(
+    rows: Sequence[Settings], when_busy: str | None, barrier_wait: str | None, race: str | None
+) -> list[Variant]:
+    """Return the variants of each row: one for jobs that wait; for those in queues, one for each wait and race.
 
     Without `when_busy`, jobs enter queues if there are options of that. Raises RequestError.
     """
-    words = [each.strip() for each in (when_busy or ("queue" if barrier_wait else "wait")).split(",")]
+    words = [each.strip() for each in (when_busy or ("queue" if barrier_wait or race else "wait")).split(",")]
     known = [str(each) for each in WhenBusy]
     for word in words:
         if word not in known:
             raise RequestError("bad_option", f"--when-busy has {word!r}.", use_known(word, known))
-    if barrier_wait is not None and "queue" not in words:
-        message = "--barrier-wait changes nothing: no job enters a batch queue."
+    if (barrier_wait is not None or race is not None) and "queue" not in words:
+        option = "--race" if barrier_wait is None else "--barrier-wait"
+        message = f"{option} changes nothing: no job enters a batch queue."
         raise RequestError("bad_option", message, "Write --when-busy queue, or wait,queue.")
     waits = None if barrier_wait is None else _durations(barrier_wait)
+    races = None if race is None else _races(race)
     found = []
     for row, word in product(rows, dict.fromkeys(words)):
-        queues = word == WhenBusy.QUEUE
-        for wait in waits if queues and waits else [row.barrier_wait]:
-            found.append(Variant(replace(row, barrier_wait=wait), WhenBusy(word)))
+        own = [row.barrier_wait], [row.race.most]
+        several = (waits or own[0], races or own[1]) if word == WhenBusy.QUEUE else own
+        for wait, most in product(*several):
+            changed = replace(row, barrier_wait=wait, race=replace(row.race, most=most))
+            found.append(Variant(changed, WhenBusy(word)))
     return found
+
+
+def _races(words: str) -> list[int]:
+    """Return the numbers of `--race`, each once. Raises RequestError."""
+    found = [word.strip() for word in words.split(",")]
+    if not all(word.isascii() and word.isdecimal() and 1 <= int(word) <= MOST_QUEUES for word in found):
+        message = f"--race {words} is not a list of whole numbers from 1 to {MOST_QUEUES}."
+        raise RequestError("bad_option", message, "Write --race 1,3.")
+    return list(dict.fromkeys(map(int, found)))
 
 
 def _durations(words: str) -> list[Duration]:
@@ -255,7 +274,8 @@ def _task(
     name = f"{_stem(trace)}-{queue}-{settings.placement}"
     if local is not None:
         name = f"{name}-{when_busy}"
-        name += f"-{format_duration(settings.barrier_wait)}" if when_busy is WhenBusy.QUEUE else ""
+        if when_busy is WhenBusy.QUEUE:
+            name += f"-{format_duration(settings.barrier_wait)}-race-{settings.race.most}"
     return ReplayTask(
         trace=trace,
         rules=replace(rules, when_busy=when_busy),

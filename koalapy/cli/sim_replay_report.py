@@ -262,7 +262,8 @@ def _busy(outcome: "ReplayOutcome") -> dict[str, Any] | None:
     """Return the settings and figures of a replay beside local jobs; None for another one."""
     if outcome.busy is None:
         return None
-    return {"when_busy": outcome.when_busy, "barrier_wait_s": outcome.barrier_wait / SECOND} | asdict(outcome.busy)
+    ways = {"when_busy": outcome.when_busy, "barrier_wait_s": outcome.barrier_wait / SECOND, "race": outcome.race}
+    return ways | asdict(outcome.busy)
 
 
 def _cells(figures: "Figures") -> tuple[str, ...]:

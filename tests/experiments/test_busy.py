@@ -62,7 +62,7 @@ def test_jobs_of_any_number_of_components_ask_for_as_many_processors(components:
 
 
 def test_the_jobs_of_a_set_last_as_long_as_they_give_the_part_that_is_ours(tmp_path: Path) -> None:
-    row = BusyTask(log(tmp_path), 40, 1, 1, 30, 1, "queue").outcome()
+    row = BusyTask(log(tmp_path), 40, 1, 1, 30, 1, "queue, race 1").outcome()
     assert row["jobs"] == 30
     assert row["failed"] == 0
     mean = sum(SIZES) * sum(RUNS) / len(SIZES) / len(RUNS)
@@ -72,7 +72,7 @@ def test_the_jobs_of_a_set_last_as_long_as_they_give_the_part_that_is_ours(tmp_p
 
 def test_the_runs_of_a_set_have_the_same_local_jobs(tmp_path: Path) -> None:
     path = log(tmp_path)
-    kinds = [(0, WITHOUT), (2, "wait"), (2, "queue, 15m"), (2, "queue, 2h")]
+    kinds = [(0, WITHOUT), (2, "wait"), (2, "queue, 15m, race 1"), (2, "queue, 2h, race 4")]
     rows = [BusyTask(path, 90, 1, 1, 12, *kind).outcome() for kind in kinds]
     assert len({row["local_jobs"] for row in rows}) == 1
     assert int(rows[0]["local_jobs"]) > 50
@@ -140,7 +140,7 @@ def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
     options += ["--loads", "60,90", "--sets", "1"]
     status, printed = busy(*options, "--workers", "1", "--out", str(tmp_path / "one"))
     assert status == 0, printed
-    assert "drawn 90 2 queue, 15m" in printed
+    assert "drawn 90 2 queue, 15m, race 4" in printed
     assert busy(*options, "--workers", "2", "--out", str(tmp_path / "two"))[0] == 0
     names = {"busy.csv", "busy-summary.csv", "busy.png", "busy.svg"}
     assert {path.name for path in (tmp_path / "one").iterdir()} == names

@@ -23,7 +23,7 @@ from koalapy.experiments.workloads.swf import write_swf
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.errors import RequestError
 from koalapy.model.request import WhenBusy
-from koalapy.model.settings import Settings
+from koalapy.model.settings import Race, Settings
 from koalapy.model.units import DAY, HOUR, MINUTE, SECOND, Duration, Instant
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -171,6 +171,9 @@ def job(number: int, at: float, sizes: Sequence[int], runs: float, when_busy: Wh
     )
 
 
+OF_THE_TESTS: dict[str, Any] = {"queue_after": MINUTE, "race": Race(most=1)}
+
+
 class Played:
     """A replay beside local jobs, from its beginning to its end. `ran`: what became of each job, by its number."""
 
@@ -182,7 +185,7 @@ class Played:
         begin = min(each.submitted for jobs in others.values() for each in jobs)
         settings = Settings(
             clusters=tuple(ClusterSettings(name=name, batch="slurm") for name in others),
-            **{"queue_after": MINUTE} | changes,
+            **OF_THE_TESTS | changes,
         )
         beside = Background(
             jobs={name: iter(each) for name, each in others.items()},
@@ -256,6 +259,15 @@ def test_components_in_queues_are_held_given_back_and_queued_again() -> None:
     assert figures.failed == 0
     assert figures.held_hours == pytest.approx(held * 8 / 3600)
     assert figures.used_hours == pytest.approx(16 * 50 / 3600)
+
+
+def test_a_component_in_two_queues_starts_where_it_comes_first_and_leaves_the_other() -> None:
+    others = {"a": [local(-100, 8, 3000)], "b": [local(-100, 8, 1000), local(500, 8, 10), local(510, 8, 70)]}
+    played = Played([job(1, 0, (8,), 50)], others, race=Race(most=2))
+    assert played.times(1) == (900, 950)
+    assert played.ran[1].places == (("b", 8),)
+    assert played.ran[1].held == 0
+    assert played.local_waits == []
 
 
 def test_without_a_wait_the_barrier_times_out_and_the_job_fails() -> None:
@@ -343,25 +355,26 @@ def replay(tmp_path: Path, *options: str) -> Any:
 def test_ways_to_wait_are_compared_beside_local_jobs(tmp_path: Path) -> None:
     path, trace = drawn_log(tmp_path), history(tmp_path, 12)
     options = [str(trace), "--background", str(path), "--background-load", "0.9"]
-    options += ["--when-busy", "wait,queue", "--barrier-wait", "0,15m"]
+    options += ["--when-busy", "wait,queue", "--barrier-wait", "0,15m", "--race", "1,2"]
     said = replay(tmp_path, *options, "--out", str(tmp_path / "one"), "--json")
     assert said.exit_code == 0, said.output
     document = json.loads(said.stdout)
     assert document["background"] == {"log": str(path), "load": 0.9, "seed": 1}
-    found = [(each["busy"]["when_busy"], each["busy"]["barrier_wait_s"]) for each in document["policies"]]
-    assert found == [("wait", 900), ("queue, 0s", 0), ("queue, 15m", 900)]
+    found = [(each["busy"]["barrier_wait_s"], each["busy"]["race"]) for each in document["policies"]]
+    assert found[1:] == [(0, 1), (0, 2), (900, 1), (900, 2)]
     for each in document["policies"]:
         assert each["jobs"] == each["ran"] + each["busy"]["failed"] == 12
         assert each["busy"]["local_jobs"] == document["policies"][0]["busy"]["local_jobs"] > 3
     with (tmp_path / "one" / "history.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["when_busy"] for row in rows] == ["wait", "queue, 0s", "queue, 15m", ""]
-    assert float(rows[2]["held_hours"]) > 0
+    ways = ["wait", "queue, 0s, race 1", "queue, 0s, race 2", "queue, 15m, race 1", "queue, 15m, race 2", ""]
+    assert [row["when_busy"] for row in rows] == ways
+    assert float(rows[3]["held_hours"]) > 0
     again = replay(tmp_path, *options, "--out", str(tmp_path / "other"))
     assert "LOCAL WAIT" in again.stdout
-    assert "worst-fit, queue, 15m" in again.stdout
+    assert "worst-fit, queue, 15m, race 2" in again.stdout
     names = {each.name for each in (tmp_path / "one").iterdir()}
-    assert "history-fpfs-worst-fit-queue-15m.swf" in names
+    assert "history-fpfs-worst-fit-queue-15m-race-2.swf" in names
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes(), name
     seeded = replay(tmp_path, *options, "--seed", "2", "--out", str(tmp_path / "seeded"))
@@ -383,6 +396,9 @@ def test_ways_to_wait_are_compared_beside_local_jobs(tmp_path: Path) -> None:
         (["--background", "LOG", "--when-busy", "queu"], "Did you mean queue"),
         (["--background", "LOG", "--when-busy", "wait", "--barrier-wait", "5m"], "no job enters a batch queue"),
         (["--background", "LOG", "--barrier-wait", "soon"], "'soon' is not a duration"),
+        (["--background", "LOG", "--race", "0"], "is not a list of whole numbers from 1 to 32"),
+        (["--background", "LOG", "--when-busy", "wait", "--race", "2"], "--race changes nothing"),
+        (["--race", "2"], "add --background LOG"),
         (["--background", "EMPTY"], "has no job that ran"),
         (["--background", "MISSING"], "cannot be read"),
     ],

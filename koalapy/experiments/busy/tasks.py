@@ -18,7 +18,7 @@ from koalapy.experiments.workloads.reading import counts_text
 from koalapy.model.cluster import ClusterSettings
 from koalapy.model.errors import RequestError
 from koalapy.model.request import WhenBusy
-from koalapy.model.settings import BARRIER_WAIT, Settings
+from koalapy.model.settings import BARRIER_WAIT, Race, Settings
 from koalapy.model.units import HOUR, MINUTE, Duration, format_duration
 from koalapy.policies.placement import worst_fit
 from koalapy.policies.queueing import fpfs
@@ -34,35 +34,37 @@ _MOST_LOAD = 200
 
 
 class Way(NamedTuple):
-    """How jobs wait that find no idle processors. `barrier_wait`: of components in queues."""
+    """How jobs wait that find no idle processors. `barrier_wait`: of components in queues, in `race` each."""
 
     when_busy: WhenBusy
     barrier_wait: Duration = BARRIER_WAIT
+    race: int = 1
 
     def settings(self, clusters: Sequence[str]) -> Settings:
         """Return the engine's settings for clusters of these names."""
         return Settings(
             clusters=tuple([ClusterSettings(name=name, batch="slurm") for name in clusters]),
             barrier_wait=self.barrier_wait,
+            race=Race(most=self.race),
         )
 
 
 REFERENCE = "wait"
 """The way with which the others are compared."""
+_WAITS = (Duration(15 * MINUTE), HOUR, Duration(2 * HOUR))
+_ONE = {
+    REFERENCE: Way(WhenBusy.WAIT),
+    **{f"queue, race {most}": Way(WhenBusy.QUEUE, race=most) for most in (1, 2, CLUSTERS)},
+}
 _SEVERAL = {
     REFERENCE: Way(WhenBusy.WAIT),
+    "queue, 0s, race 1": Way(WhenBusy.QUEUE, Duration(0)),
     **{
-        f"queue, {format_duration(wait)}": Way(WhenBusy.QUEUE, wait)
-        for wait in (Duration(0), Duration(15 * MINUTE), HOUR, Duration(2 * HOUR))
+        f"queue, {format_duration(wait)}, race {most}": Way(WhenBusy.QUEUE, wait, most)
+        for most, wait in product((1, CLUSTERS), _WAITS)
     },
 }
-WAYS: Mapping[int, Mapping[str, Way]] = MappingProxyType(
-    {
-        1: {REFERENCE: Way(WhenBusy.WAIT), "queue": Way(WhenBusy.QUEUE)},
-        2: _SEVERAL,
-        3: _SEVERAL,
-    }
-)
+WAYS: Mapping[int, Mapping[str, Way]] = MappingProxyType({1: _ONE, 2: _SEVERAL, 3: _SEVERAL})
 """The ways by the number of components."""
 WITHOUT = "without"
 """The name of the runs that have local jobs only, with which those of the others are compared."""

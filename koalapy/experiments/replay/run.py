@@ -54,9 +54,14 @@ class ReplayTask:
 
     @property
     def when_busy(self) -> str:
-        """The conduct of jobs that find no idle processors: `wait`, or `queue, 15m` with their wait at barriers."""
-        wait = self.rules.when_busy
-        return str(wait) if wait is WhenBusy.WAIT else f"{wait}, {format_duration(self.settings.barrier_wait)}"
+        """The conduct of jobs that find no idle processors: `wait`, or `queue, 15m, race 3`.
+
+        The latter has their wait at barriers, and in how many queues each component may be.
+        """
+        if self.rules.when_busy is WhenBusy.WAIT:
+            return str(WhenBusy.WAIT)
+        wait, most = format_duration(self.settings.barrier_wait), self.settings.race.most
+        return f"{self.rules.when_busy}, {wait}, race {most}"
 
 
 def label_of(queue: str, max_overtakes: int) -> str:
@@ -75,6 +80,7 @@ class ReplayOutcome:
     placement: str
     when_busy: str
     barrier_wait: Duration
+    race: int
     busy: BusyFigures | None
     figures: Figures
     calls: int
@@ -100,6 +106,7 @@ def run(task: ReplayTask, report: Callable[[int], None]) -> ReplayOutcome:
         placement=settings.placement,
         when_busy=task.when_busy,
         barrier_wait=settings.barrier_wait,
+        race=settings.race.most,
         busy=None if local is None else busy_figures(record, replay.local_waits, replay.local_waiting),
         figures=figures(record),
         calls=replay.calls,
