@@ -111,24 +111,36 @@ def step(core: Core, now: Instant, job: Job) -> None:
             continue
         if attempt.stuck is not None and not attempt.let_go:
             detach(core, now, attempt)
-        if attempt.let_go and (holds or now >= each.again_at) and now >= _excluded_until(job, attempt.cluster):
+        if (
+            attempt.let_go
+            and ((holds and each.at_once) or now >= each.again_at)
+            and now >= _excluded_until(job, attempt.cluster)
+        ):
             _queue_again(core, now, job, attempt)
             if not job.state.claiming:
                 return
 
 
-def give_back(core: Core, now: Instant, job: Job, held: Sequence[Attempt]) -> None:
-    """Give back these attempts, whose batch jobs have started. Their components are queued again after a pause."""
+def give_back(core: Core, now: Instant, job: Job, held: Sequence[Attempt], deadlock: bool = False) -> None:
+    """Give back these attempts, whose batch jobs have started. Their components are queued again after a pause.
+
+    After a `deadlock` the pause is not cut short, or the job would take the processors from the older one again.
+    """
     account_barrier_time(core, now, job)
     before = {each.component: each for each in job.given_back}
     for attempt in held:
         component = attempt.id.component
         pause = Duration(min(2 * before[component].pause, LONGEST_PAUSE)) if component in before else FIRST_PAUSE
-        before[component] = GivenBack(component, pause, Instant(now + pause))
+        before[component] = GivenBack(component, pause, Instant(now + pause), at_once=not deadlock)
         cancel(core, attempt)
         core.records.change_attempt(attempt, state=AttemptState.ENDED, ending=Ending.CANCELLED, ended_at=now)
         core.records.note_attempt(
-            now, attempt.id, attempt.cluster, HistoryKind.COMPONENT_GIVEN_BACK, again_at=Instant(now + pause)
+            now,
+            attempt.id,
+            attempt.cluster,
+            HistoryKind.COMPONENT_GIVEN_BACK,
+            again_at=Instant(now + pause),
+            at_once=not deadlock,
         )
     core.records.change(job, given_back=tuple(before[each] for each in sorted(before)))
 

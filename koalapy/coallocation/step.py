@@ -119,7 +119,7 @@ def _settle(core: Core, now: Instant, job: Job) -> None:
 def _break_deadlocks(core: Core, now: Instant) -> None:
     while (younger := deadlock.job_to_give_back(core, core.run_list.split)) is not None:
         if younger.barrier_wait is not None:
-            hold.give_back(core, now, younger, deadlock.holders_of(younger))
+            hold.give_back(core, now, younger, deadlock.holders_of(younger), deadlock=True)
             continue
         stop_job(core, now, younger, Outcome.GIVE_BACK, deadlock.GIVEN_BACK)
         _settle(core, now, younger)

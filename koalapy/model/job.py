@@ -55,12 +55,14 @@ class Refusals:
 class GivenBack:
     """A component that was given back because another one was still in a queue (see `koalapy.coallocation.hold`).
 
-    `pause`: after which it is queued again, at `again_at`. It stays listed, for the next pause of this try.
+    `pause`: after which it is queued again, at `again_at`. It stays listed, for the next pause of this try. `at_once`:
+    it is queued again as soon as another one has come; not after a deadlock, whose older job has the processors first.
     """
 
     component: int
     pause: Duration
     again_at: Instant
+    at_once: bool = True
 
 
 class KeptOutput(StrEnum):

@@ -320,8 +320,10 @@ def _cluster_excluded(line: History) -> str:
 
 def _given_back(line: History) -> str:
     again = line.details.get("again_at")
-    when = f" at {format_instant(Instant(again))}, or when another one has come to its barrier" if again else ""
-    return f"{_attempt(line)} is given back, since others are still in queues; it is queued again{when}."
+    sooner = ", or when another one has come to its barrier" if line.details.get("at_once", True) else ""
+    when = f" at {format_instant(Instant(again))}{sooner}" if again else ""
+    why = "others are still in queues" if sooner else "an older job waits for its processors"
+    return f"{_attempt(line)} is given back, since {why}; it is queued again{when}."
 
 
 def _candidate_won(line: History) -> str:

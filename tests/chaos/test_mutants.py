@@ -493,15 +493,17 @@ def _a_filler_leaves_before_its_batch_job_is_over() -> Any:
 def _components_in_queues_are_given_back() -> Any:
     real = hold.give_back
     return patch.object(
-        hold, "give_back", lambda core, now, job, held: real(core, now, job, [each for each in job.live if held])
+        hold,
+        "give_back",
+        lambda core, now, job, held, **how: real(core, now, job, [each for each in job.live if held], **how),
     )
 
 
 def _a_component_that_is_given_back_counts() -> Any:
     real = hold.give_back
 
-    def give_back(core: Any, now: Instant, job: Any, held: Any) -> None:
-        real(core, now, job, held)
+    def give_back(core: Any, now: Instant, job: Any, held: Any, **how: bool) -> None:
+        real(core, now, job, held, **how)
         core.records.change(job, submission_failures=job.submission_failures + 1)
 
     return patch.object(hold, "give_back", give_back)

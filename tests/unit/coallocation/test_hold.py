@@ -179,6 +179,11 @@ def test_a_deadlock_gives_back_only_what_is_held(game: Play) -> None:
     assert states(game, younger) == [AttemptState.ENDED, AttemptState.QUEUED]
     assert game.job(younger).state is JobState.CLAIMING
     assert game.job(younger).submission_failures == 0
+    game.obey()
+    game.come(waits_on_alpha)
+    assert present(game.job(younger)).state is AttemptState.CLEANED_UP, "the older job goes first"
+    (given_back,) = game.job(younger).given_back
+    assert given_back.again_at - game.now > 14 * MINUTE
 
 
 def test_an_optional_component_in_a_queue_is_not_waited_for_longer_than_the_time_out(game: Play) -> None:
