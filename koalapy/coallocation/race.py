@@ -81,6 +81,31 @@ def take_lead(core: Core, now: Instant, job: Job, attempt: Attempt) -> None:
         core.records.note_attempt(now, attempt.id, attempt.cluster, HistoryKind.CANDIDATE_WON, others=others)
     for each in rivals:
         cancel(core, each)
+    for each in job.live if len(job.present) > 1 else ():
+        if each.cluster == attempt.cluster and _is_waiting(each) and not _fits_beside(core, job, each, each.cluster):
+            _leave(core, job, each)
+
+
+def _leave(core: Core, job: Job, attempt: Attempt) -> None:
+    """Cancel an attempt that has no room beside another component of its job, if its own has another place."""
+    others = [] if attempt.candidate else job.candidates_of(attempt.id.component)
+    if others:
+        core.records.lead(job, others[0])
+    if attempt.candidate:
+        cancel(core, attempt)
+
+
+def _fits_beside(core: Core, job: Job, attempt: Attempt, cluster: str) -> bool:
+    """Return whether the cluster is large enough for the attempt's component and the others that are bound to it.
+
+    A component is bound to its cluster if it has come there, was given back there, or waits nowhere else.
+    """
+    known = core.information.clusters.get(cluster)
+    if known is None or known.state is None:
+        return True
+    there = [each for each in job.present if each.cluster == cluster and each.id.component != attempt.id.component]
+    bound = [each for each in there if not _is_waiting(each) or not job.candidates_of(each.id.component)]
+    return sum(processors_taken(each.request, known.settings) for each in (attempt, *bound)) <= known.state.total
 
 
 def goes_on(core: Core, now: Instant, job: Job, attempt: Attempt, reason: Reason, refused: bool = False) -> bool:
@@ -185,7 +210,9 @@ def _queues(core: Core, now: Instant, job: Job, lead: Attempt, possible: Sequenc
             processors=each.total,
         )
         for each in queues_for(lead.request, there, core.matching.at(now))
-        if _lasts(core, now, job, lead, each.name) and _is_polite(core, lead, each)
+        if _lasts(core, now, job, lead, each.name)
+        and _is_polite(core, lead, each)
+        and _fits_beside(core, job, lead, each.name)
     ]
 
 

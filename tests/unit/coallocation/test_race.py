@@ -400,3 +400,22 @@ def test_the_history_has_the_end_of_each_candidate(game: Play) -> None:
     texts = [sentence(line) for line in game.history]
     assert any("is the first of its component to start; it leaves the queue of" in text for text in texts)
     assert any("enters the queue of" in text for text in texts)
+
+
+def test_a_component_leaves_a_queue_where_it_has_no_room_beside_another_of_its_job() -> None:
+    roomy = [ClusterSettings(name=name, batch="slurm", backlog=64) for name in SIZES]
+    game = Play(grid(*roomy, race=Race(most=3, processors=1_000)))
+    job = queued(game, component(12), component(12))
+    assert [len(places(game, job, index)) for index in (0, 1)] == [3, 3]
+    first = candidate_on(game, job, "beta")
+    game.come(first.id)
+    assert sorted(places(game, job, 1)) == ["alpha", "gamma"], "beta has 16 processors"
+    assert game.job(job).state is JobState.CLAIMING
+    check(game)
+
+
+def test_no_queue_is_entered_where_another_component_has_taken_too_much(game: Play) -> None:
+    job = queued(game, component(12, "beta"), component(12))
+    game.come(game.attempts(job)[0])
+    pass_time(game, Duration(3 * MINUTE))
+    assert "beta" not in places(game, job, 1)
