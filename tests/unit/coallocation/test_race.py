@@ -406,6 +406,7 @@ def test_a_component_leaves_a_queue_where_it_has_no_room_beside_another_of_its_j
     roomy = [ClusterSettings(name=name, batch="slurm", backlog=64) for name in SIZES]
     game = Play(grid(*roomy, race=Race(most=3, processors=1_000)))
     job = queued(game, component(12), component(12))
+    pass_time(game, Duration(2 * MINUTE))
     assert [len(places(game, job, index)) for index in (0, 1)] == [3, 3]
     first = candidate_on(game, job, "beta")
     game.come(first.id)
