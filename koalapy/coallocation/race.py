@@ -26,11 +26,12 @@ from koalapy.model.job import Job
 from koalapy.model.lease import is_temporary
 from koalapy.model.request import Request, WhenBusy
 from koalapy.model.settings import Settings
-from koalapy.model.units import MINUTE, Duration, Instant
+from koalapy.model.units import MINUTE, SECOND, Duration, Instant
 from koalapy.policies import call_policy
 from koalapy.policies.candidates import Queue, candidates_error, shortest_queues
 
-BETWEEN = Duration(MINUTE)  # a job enters further queues at most so often
+FIRST = Duration(SECOND)  # after its claim a job enters further queues: the first one may start it at once
+BETWEEN = Duration(MINUTE)  # it does so at most so often
 _DEFAULT_PART = 4  # candidates of all jobs may ask for one part in so many of a cluster
 
 
@@ -68,7 +69,7 @@ def next_moment(core: Core, job: Job) -> Instant | None:
     """Return when the job may enter further queues; None if it needs no more of them."""
     if not job.patient or not job.state.claiming:
         return None
-    return core.run_list.races.get(job.id, job.claimed_at)
+    return core.run_list.races.get(job.id, Instant((job.claimed_at or 0) + FIRST))
 
 
 def take_lead(core: Core, now: Instant, job: Job, attempt: Attempt) -> None:

@@ -83,7 +83,8 @@ def _run_list(engine: Engine) -> None:
         for attempt in job.live if not job.patient else ():
             claimed[attempt.cluster] = claimed.get(attempt.cluster, 0) + 1
     assert engine.core.run_list.claimed_on == claimed
-    split = {job.id for job in claiming if len({each.allocated_at is None for each in job.live}) == 2}
+    leads = {job.id: [each for each in job.live if not each.candidate] for job in claiming}
+    split = {job for job, live in leads.items() if len({each.allocated_at is None for each in live}) == 2}
     assert set(engine.core.run_list.split) == split
 
 

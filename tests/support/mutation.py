@@ -120,6 +120,7 @@ class Judge:
     def run(self) -> int:
         """Return an exit status: 2 if a test fails without any mutant, else that of pytest."""
         quiet = ("-p", "no:terminal", "-p", "no:cacheprovider", "--capture=no", "-m", "not slow and not grid")
+        os.environ.pop("PYTEST_ADDOPTS", None)  # of the tests that are run otherwise
         ended = pytest.main([*quiet, *self._tests], plugins=[self])
         return self._status or int(ended)
 

@@ -149,7 +149,14 @@ class Koalad:
 
     def show(self, _job: int) -> Document:
         events = [{"at": "2026-01-01T00:00:00Z", "text": self.text}]
-        return {"job": job(self.text), "request": request(self.text), "events": events, "notify": []}
+        candidate = {
+            "component": 0, "attempt": 1, "cluster": self.text, "batch_id": self.text, "ended": None,
+            "queued_at": "2026-01-01T00:00:00Z",
+        }  # fmt: skip
+        return {
+            "job": job(self.text), "request": request(self.text), "candidates": [candidate], "events": events,
+            "notify": [],
+        }  # fmt: skip
 
     def explain(self, _job: int) -> Document:
         return lack(self.text)
@@ -176,7 +183,7 @@ class Koalad:
             {
                 "name": self.text, "batch": "slurm", "version": self.text, "connection": "up", "total": 1, "idle": 1,
                 "ours": 0, "scavenged": 0, "others": 0, "waiting_local": 0, "age_s": 1, "reason": self.text,
-                "draining": False, "added_by_command": True,
+                "draining": False, "candidates": 1, "added_by_command": True,
             }
         ]  # fmt: skip
 

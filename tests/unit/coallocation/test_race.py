@@ -60,7 +60,7 @@ def queued(game: Play, *components: Any, **fields: Any) -> JobId:
 
 def accept(game: Play, job: JobId) -> None:
     """Let further queues be entered, and the batch systems accept what waits for that."""
-    game.apply()
+    game.apply(after=SECOND)
     for each in game.job(job).live:
         if each.state is AttemptState.SUBMITTING:
             game.apply(AttemptSubmitted(attempt=each.id, batch_id=str(each.id)))
@@ -169,7 +169,7 @@ def test_a_candidate_that_is_refused_is_dropped_and_nothing_is_counted(game: Pla
     while game.job(job).state is JobState.WAITING:
         game.wake()
         game.measure(**BUSY)
-    game.apply()
+    game.apply(after=SECOND)
     one, other = game.job(job).candidates_of(0)
     game.apply(SubmissionFailed(attempt=one.id, reason=REFUSED))
     assert [each.id for each in game.job(job).candidates] == [other.id]

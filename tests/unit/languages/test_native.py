@@ -87,6 +87,7 @@ barrier: {wait: 1h, processor_hours: 0.5, fill: none}
 begin: 2030-01-31T20:00:00Z
 claim_before: 30m
 expires: 3d
+race: {most: 5}
 dttl: 2
 stage_in: [data/./a.txt, /home/me/b.txt, ../c.txt]
 stage_out: [./out//result.npy]
@@ -160,6 +161,7 @@ def test_every_key_arrives() -> None:
         begin=Moment(instant=parse_instant("2030-01-31T20:00:00Z")),
         claim_before=Duration(30 * MINUTE),
         expires=Moment(after=Duration(72 * HOUR)),
+        race=5,
         barrier_wait=HOUR,
         held_limit=HOUR // 2,
         fill=Fill.NONE,
@@ -275,6 +277,7 @@ def test_dumped_and_read_again_it_is_the_same() -> None:
             "processors_per_node",
             "threads_per_process",
             "gpus",
+            "most",
         }
         dumped = JobFile.model_validate(typed(plain, numbers)).model_dump(mode="json", exclude_none=True)
         again = from_mapping(json.loads(json.dumps(dumped)), "job.yaml", "/home/me/jobs", CLUSTERS)

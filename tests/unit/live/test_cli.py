@@ -31,8 +31,8 @@ COMPONENT = (
 )
 CLUSTER = (
     "name batch version connection total idle ours scavenged others waiting_local age_s "
-    "committed unit walltime_limit_s reason foreign_reports added_by_command draining"
-    # the last seven are ours; scripts may rely on the others
+    "committed candidates unit walltime_limit_s reason foreign_reports added_by_command draining"
+    # the last eight are ours; scripts may rely on the others
 )
 
 

@@ -195,12 +195,18 @@ def test_a_lender_whose_nodes_cannot_isolate_lends_nothing_and_both_sides_give_t
             pair.stop()
 
 
+def written(name: str) -> set[Path]:
+    """Return the directories of koalapy with a file of this name. Those of other tests come and go meanwhile."""
+    tops = Path("/tmp").glob("koala-*")
+    return {Path(folder) for top in tops for folder, _, files in os.walk(top) if name in files}
+
+
 @pytest.mark.parametrize("forced", [True, False])
 def test_nothing_of_an_isolated_lease_stays_on_the_node(pair: Pair, forced: bool) -> None:
     """Also if the lease is ended while a program runs, which has written into its temporary directory."""
     name = os.urandom(8).hex()
     job, gate = pair.holding(f"echo kept > /tmp/{name};")
-    made = {found.parent for found in Path("/tmp").glob(f"koala-*/**/{name}")}
+    made = written(name)
     addresses = [json.loads(each.read_text()) for each in pair.lyon.root.glob("shared/**/allocations/**/server.json")]
     made |= {Path(each["socket"]).parent for each in addresses}
     assert len(made) >= 2, "of the program, and of the queue"
@@ -208,7 +214,7 @@ def test_nothing_of_an_isolated_lease_stays_on_the_node(pair: Pair, forced: bool
         (lent,) = leases(pair.lyon)
         assert pair.lyon("leases", "end", lent["name"], "--force").status == 0
         gate.wait_for(2)
-        made |= {found.parent for found in Path("/tmp").glob(f"koala-*/**/{name}")}
+        made |= written(name)
     gate.open()
     assert pair.delft.end(job)["state"] == "done"
     pair.idle()

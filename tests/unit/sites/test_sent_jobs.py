@@ -38,7 +38,7 @@ from koalapy.model.events import (
 from koalapy.model.identity import JobId
 from koalapy.model.job import Job
 from koalapy.model.neighbour import Relation
-from koalapy.model.request import ComponentRequest, FlowJob, Request
+from koalapy.model.request import ComponentRequest, FlowJob, Request, WhenBusy
 from koalapy.model.sent import MOST_SENT, RunLimits, RunOption, Sent, SentJob, why_not_run
 from koalapy.model.states import JobState
 from koalapy.model.units import HOUR, SECOND, Duration
@@ -225,7 +225,8 @@ OF_JOBS = {  # the fields of a job, and where each is judged
     **dict.fromkeys(("stage_in", "stage_out", "keep_output", "interactive", "parameters", "begin"), "why_not_sent"),
     "claim_before": "only with begin",
     **dict.fromkeys(("site", "notify", "after"), "the link"),
-    **dict.fromkeys(("priority", "barrier_wait", "held_limit", "fill"), "receiving"), "expires": "it ends sooner",
+    **dict.fromkeys(("priority", "barrier_wait", "held_limit", "fill", "race"), "receiving"),
+    "expires": "it ends sooner",
     "stage_out_to": "only with stage_out", "files": "only with stage_in",
     "order": "only with parameters", "pilot": "no job file has it", "directory": "the receiver's",
     "name": "shown", "labels": "shown", "when_busy": "how it waits", "relax_after": "how it waits",
@@ -258,10 +259,13 @@ def test_a_received_component_gets_no_more_than_the_terms_name(field: str) -> No
 
 def test_no_job_of_a_neighbour_goes_before_those_of_this_site_nor_notifies_its_people() -> None:
     pair = Pair()
-    pair.send(replace(subtree(), jobs=(FlowJob(request=make(component(4), priority=0, barrier_wait=HOUR)),)))
+    greedy = make(component(4), priority=0, barrier_wait=HOUR, when_busy=WhenBusy.QUEUE, race=32)
+    pair.send(replace(subtree(), jobs=(FlowJob(request=greedy),)))
     pair.exchange()
     requests = [job.request for job in pair.lyon.all_jobs.values()]
-    assert [(each.priority, each.notify, each.barrier_wait) for each in requests] == [(10, (), None), (10, (), None)]
+    assert [(each.priority, each.notify, each.barrier_wait, each.race) for each in requests] == [
+        (10, (), None, None)
+    ] * 2
 
 
 def test_a_cancel_here_cancels_there_and_ends_only_when_that_has_ended() -> None:
