@@ -64,7 +64,7 @@ def lines(koalad: Koalad, job: int) -> list[tuple[int, int, int, str, int]]:
 
 
 def test_a_ring_of_two_mpi_worlds_on_slurm_and_grid_engine(koalad: Koalad) -> None:
-    job = koalad.submit(ring("alpha", "openmpi"), ring("gamma", "mpich"), stage_in=["openmpi", "mpich"])
+    job = koalad.submit(ring("alpha", "mpich"), ring("gamma", "openmpi"), stage_in=["openmpi", "mpich"])
     ended = koalad.end(job)
     assert ended["state"] == "done", ended
     found = lines(koalad, job)
